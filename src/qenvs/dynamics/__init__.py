@@ -1,0 +1,22 @@
+"""The engine: the exponential of an affine generator on a state, and dynamiqs as an alternative."""
+
+from qenvs.dynamics.coordinates import (
+    Coordinates,
+    DensityCoordinates,
+    KetCoordinates,
+    PropagatorCoordinates,
+    SuperoperatorCoordinates,
+)
+from qenvs.dynamics.exponential import Generator, build_generator, evolve, length_class
+
+__all__ = [
+    "Coordinates",
+    "DensityCoordinates",
+    "Generator",
+    "KetCoordinates",
+    "PropagatorCoordinates",
+    "SuperoperatorCoordinates",
+    "build_generator",
+    "evolve",
+    "length_class",
+]

@@ -1,0 +1,75 @@
+"""dynamiqs as an alternative to the exact exponential, and as the format of quantum states.
+
+dynamiqs is imported on first use: it takes seconds and brings QuTiP and matplotlib along.
+"""
+
+import functools
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from qenvs.dynamics.coordinates import (
+    Coordinates,
+    DensityCoordinates,
+    KetCoordinates,
+    PropagatorCoordinates,
+)
+
+
+@functools.cache
+def load_dynamiqs() -> ModuleType:
+    """The dynamiqs module; JAX's settings are left as they were before the import."""
+    precision = jax.config.jax_default_matmul_precision
+    import dynamiqs
+
+    jax.config.update("jax_default_matmul_precision", precision)
+    return dynamiqs
+
+
+def as_qarray(state: Array, coordinates: Coordinates) -> Any:
+    """A dynamiqs `QArray` of a ket (d,) or an operator on d or d^2, with its tensor structure."""
+    dims = coordinates.dims
+    if isinstance(coordinates, KetCoordinates):
+        return load_dynamiqs().asqarray(state.reshape(-1, 1), dims=dims)
+    if state.shape[-1] != coordinates.dimension:
+        dims = (*dims, *dims)
+    return load_dynamiqs().asqarray(state, dims=dims)
+
+
+def integrate(
+    coordinates: Coordinates,
+    matrices: Sequence[np.ndarray],
+    jumps: Sequence[np.ndarray],
+    coefficients: Sequence[Array | float],
+    x: Array,
+    dt: Array | float,
+    method: Any,
+) -> Array:
+    """x(t + dt) by the dynamiqs `method`, for the coefficients of Hamiltonians, then of jumps."""
+    dq = load_dynamiqs()
+    complex_dtype = jnp.result_type(x.dtype, jnp.complex64)
+    n = len(matrices)
+    weighted = zip(coefficients[:n], matrices, strict=True)
+    hamiltonian = sum(c * jnp.asarray(h, complex_dtype) for c, h in weighted)
+    rates = zip(coefficients[n:], jumps, strict=True)
+    jump_ops = [dq.asqarray(jnp.sqrt(r) * jnp.asarray(j, complex_dtype)) for r, j in rates]
+    options = {
+        "tsave": jnp.stack([jnp.zeros((), x.dtype), jnp.asarray(dt, x.dtype)]),
+        "method": method,
+        "options": dq.Options(save_states=False, progress_meter=False),
+    }
+    state, h = coordinates.decode(x), dq.asqarray(hamiltonian)
+    if isinstance(coordinates, KetCoordinates):
+        final = dq.sesolve(h, state.reshape(-1, 1), **options).final_state.to_jax()
+    elif isinstance(coordinates, DensityCoordinates):
+        final = dq.mesolve(h, jump_ops, state, **options).final_state.to_jax()
+    elif isinstance(coordinates, PropagatorCoordinates):
+        final = dq.sepropagator(h, **options).final_propagator.to_jax() @ state
+    else:
+        final = dq.mepropagator(h, jump_ops, **options).final_propagator.to_jax() @ state
+    return coordinates.project(coordinates.encode(final))
