@@ -5,6 +5,7 @@ from qenvs.dynamics.coordinates import (
     DensityCoordinates,
     KetCoordinates,
     PropagatorCoordinates,
+    StateCoordinates,
     SuperoperatorCoordinates,
 )
 from qenvs.dynamics.exponential import Generator, build_generator, evolve, length_class
@@ -15,6 +16,7 @@ __all__ = [
     "Generator",
     "KetCoordinates",
     "PropagatorCoordinates",
+    "StateCoordinates",
     "SuperoperatorCoordinates",
     "build_generator",
     "evolve",

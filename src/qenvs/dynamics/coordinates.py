@@ -134,7 +134,23 @@ class Coordinates(abc.ABC):
         return jnp.concatenate([full.real.reshape(-1), full.imag.reshape(-1)])
 
 
-class KetCoordinates(Coordinates):
+class StateCoordinates(Coordinates):
+    """Coordinates of a state: it has expectation values and an overlap with a target."""
+
+    @abc.abstractmethod
+    def fidelity(self, x: Array, target: Array) -> Array:
+        """Squared overlap with a target ket (d,)."""
+
+    @abc.abstractmethod
+    def expectation_form(self, operators: Sequence[np.ndarray]) -> np.ndarray:
+        """What `expectations` needs of K Hermitian operators."""
+
+    @abc.abstractmethod
+    def expectations(self, x: Array, form: np.ndarray) -> Array:
+        """Expectation values of the K operators of `form`, shape (K,)."""
+
+
+class KetCoordinates(StateCoordinates):
     """(Re psi, Im psi), restricted to the reachable entries."""
 
     full_size = property(lambda self: 2 * self.dimension)
@@ -163,6 +179,12 @@ class KetCoordinates(Coordinates):
         """x (3 - |x|^2) / 2: one Newton step towards norm 1."""
         return x * (1.5 - 0.5 * jnp.sum(x * x, axis=0))
 
+    def fidelity(self, x: Array, target: Array) -> Array:
+        """|<target|psi>|^2 with a ket (d,)."""
+        target = jnp.asarray(target)
+        rows = jnp.stack([self.encode(target), self.encode(1j * target)])
+        return jnp.sum((rows.astype(x.dtype) @ x) ** 2)
+
     def expectation_form(self, operators: Sequence[np.ndarray]) -> np.ndarray:
         """Matrices Q (K, size, size) of the quadratic forms <psi|O|psi> = x^T Q x."""
         forms = [self.restrict(real_ket_operator(np.asarray(o, complex))) for o in operators]
@@ -175,7 +197,7 @@ class KetCoordinates(Coordinates):
         return jnp.sum(applied * x, axis=-1)
 
 
-class DensityCoordinates(Coordinates):
+class DensityCoordinates(StateCoordinates):
     """Components of rho in the orthonormal Hermitian basis, restricted to the reachable ones."""
 
     full_size = property(lambda self: self.dimension**2)
@@ -220,6 +242,10 @@ class DensityCoordinates(Coordinates):
     def project(self, x: Array) -> Array:
         """x / Tr rho."""
         return x / (jnp.asarray(self.trace_form, x.dtype) @ x)
+
+    def fidelity(self, x: Array, target: Array) -> Array:
+        """<target|rho|target> with a ket (d,)."""
+        return jnp.dot(self.encode(target).astype(x.dtype), x)
 
     def expectation_form(self, operators: Sequence[np.ndarray]) -> np.ndarray:
         """Rows (K, size) of the linear forms Tr(rho O) = q x."""

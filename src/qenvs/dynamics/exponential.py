@@ -62,6 +62,11 @@ class Generator:
     def __hash__(self) -> int:
         return hash(self._identity)
 
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether no series is needed, whatever the coefficients."""
+        return self.pauli is not None
+
     @cached_property
     def norms(self) -> np.ndarray:
         """Bounds on the spectral norm of each operator, shape (n,)."""

@@ -58,18 +58,18 @@ def integrate(
     hamiltonian = sum(c * jnp.asarray(h, complex_dtype) for c, h in weighted)
     rates = zip(coefficients[n:], jumps, strict=True)
     jump_ops = [dq.asqarray(jnp.sqrt(r) * jnp.asarray(j, complex_dtype)) for r, j in rates]
-    options = {
+    settings = {
         "tsave": jnp.stack([jnp.zeros((), x.dtype), jnp.asarray(dt, x.dtype)]),
         "method": method,
-        "options": dq.Options(save_states=False, progress_meter=False),
+        "progress_meter": False,
     }
     state, h = coordinates.decode(x), dq.asqarray(hamiltonian)
     if isinstance(coordinates, KetCoordinates):
-        final = dq.sesolve(h, state.reshape(-1, 1), **options).final_state.to_jax()
+        final = dq.sesolve(h, state.reshape(-1, 1), **settings).final_state.to_jax()
     elif isinstance(coordinates, DensityCoordinates):
-        final = dq.mesolve(h, jump_ops, state, **options).final_state.to_jax()
+        final = dq.mesolve(h, jump_ops, state, **settings).final_state.to_jax()
     elif isinstance(coordinates, PropagatorCoordinates):
-        final = dq.sepropagator(h, **options).final_propagator.to_jax() @ state
+        final = dq.sepropagator(h, **settings).final_propagator.to_jax() @ state
     else:
-        final = dq.mepropagator(h, jump_ops, **options).final_propagator.to_jax() @ state
+        final = dq.mepropagator(h, jump_ops, **settings).final_propagator.to_jax() @ state
     return coordinates.project(coordinates.encode(final))

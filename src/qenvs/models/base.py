@@ -68,8 +68,8 @@ class Model(eqx.Module):
         """Ket (d,) or density matrix (d, d) at the start of an episode."""
 
     @abc.abstractmethod
-    def observables(self) -> dict[str, np.ndarray]:
-        """Named Hermitian operators that a device could measure."""
+    def observable_terms(self) -> dict[str, Term]:
+        """Name -> (coefficient, Hermitian operator) of what a device could measure."""
 
     @abc.abstractmethod
     def correlation_observables(self) -> dict[str, np.ndarray]:
@@ -82,6 +82,10 @@ class Model(eqx.Module):
     @abc.abstractmethod
     def fixed_parameters(self) -> dict[str, str]:
         """Fields that cannot be randomised, each with the reason."""
+
+    def observables(self) -> dict[str, Any]:
+        """Name -> Hermitian operator of what a device could measure."""
+        return {name: weight * matrix for name, (weight, matrix) in self.observable_terms().items()}
 
     def parameter_values(self) -> dict[str, Any]:
         """The value of every randomisable parameter."""
@@ -120,15 +124,18 @@ class Model(eqx.Module):
         near = _checks.suggest(name, self.parameter_specs())
         return f"{type(self).__name__} has no parameter {name!r}; {near}"
 
-    @property
-    def is_open(self) -> bool:
-        """Whether any jump operator is on (a traced rate counts as on)."""
-        return any(jump_is_on(rate) for rate, _ in self.jump_terms())
+    def hamiltonian_operators(self) -> list[np.ndarray]:
+        """Operators of the drift terms, then of the controls."""
+        return [matrix for _, matrix in self.drift_terms()] + list(self.control_operators())
 
-
-def jump_is_on(rate: Any) -> bool:
-    """False for a rate that is known to be 0."""
-    return not _checks.is_concrete(rate) or bool(np.any(np.asarray(rate) != 0))
+    def active_jumps(self) -> tuple[int, ...]:
+        """Indices of the jump terms that are on; a traced rate counts as on."""
+        rates = [rate for rate, _ in self.jump_terms()]
+        return tuple(
+            j
+            for j, rate in enumerate(rates)
+            if not _checks.is_concrete(rate) or np.any(np.asarray(rate) != 0)
+        )
 
 
 RATE = "a dissipation rate decides whether the system is open, which fixes the form of the state"

@@ -74,8 +74,8 @@ class TwoLevel(Model):
     def initial_state(self) -> np.ndarray:
         return basis_ket(2, 1 if self.initial == "excited" else 0)
 
-    def observables(self) -> dict[str, Any]:
-        return {"energy": self.omega0 * EXCITED, "p1": EXCITED}
+    def observable_terms(self) -> dict[str, Term]:
+        return {"energy": (self.omega0, EXCITED), "p1": (1.0, EXCITED)}
 
     def correlation_observables(self) -> dict[str, np.ndarray]:
         return {}

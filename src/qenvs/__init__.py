@@ -1,0 +1,42 @@
+"""Quantum control environments in JAX: exact dynamics, functional API, Gymnasium adapters.
+
+Public names load on first use, so that `import qenvs` starts no JAX backend and loads neither
+dynamiqs, torch nor matplotlib. Where Gymnasium is installed the tasks are registered with it.
+"""
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from qenvs.registration import TaskSpec, make, register, registry
+from qenvs.tasks import register_tasks
+
+if TYPE_CHECKING:
+    from qenvs import controllers, distributions, dynamics, envs, gates, keys, models, observables
+    from qenvs import plots, pulses, testing, wrappers
+    from qenvs.envs import Environment, EnvState, TimeStep
+
+__version__ = "0.1.0"
+
+_HOMES = {"Environment": "qenvs.envs", "EnvState": "qenvs.envs", "TimeStep": "qenvs.envs"}
+_MODULES = (
+    "controllers distributions dynamics envs gates keys models observables plots pulses robust "
+    "testing validation wrappers"
+).split()
+
+__all__ = ["TaskSpec", "make", "register", "registry", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"qenvs.{name}")
+    raise AttributeError(f"module 'qenvs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})
+
+
+register_tasks()

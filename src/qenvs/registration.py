@@ -1,0 +1,108 @@
+"""Named tasks: `make`, `register`, `registry`."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from qenvs import _checks
+
+Factory = Callable[..., Any]
+
+
+class TaskSpec(NamedTuple):
+    """A named task.
+
+    Attributes:
+        id: name of the form `namespace/Name-v0`.
+        entry_point: a callable that builds the environment, or "module:name" of one.
+        summary: one line on what the task is.
+        reference: a callable env -> actions (horizon, action_dim) with the textbook pulse, or
+            "module:name" of one; None if there is none.
+    """
+
+    id: str
+    entry_point: str | Factory
+    summary: str = ""
+    reference: str | Factory | None = None
+
+    def load(self) -> Factory:
+        """The callable that builds the environment."""
+        return _load(self.entry_point)
+
+    def reference_pulse(self, env: Any) -> Any:
+        """Actions (horizon, action_dim) of the reference; ValueError if the task has none."""
+        if self.reference is None:
+            raise ValueError(f"task {self.id!r} has no reference pulse")
+        return _load(self.reference)(env)
+
+    def kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the task and their defaults."""
+        return {p.name: p.default for p in inspect.signature(self.load()).parameters.values()}
+
+
+def _load(entry_point: str | Factory) -> Factory:
+    if callable(entry_point):
+        return entry_point
+    module, _, name = entry_point.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+registry: dict[str, TaskSpec] = {}
+"""Every named task, id -> TaskSpec."""
+
+
+def register(
+    id: str,
+    entry_point: str | Factory,
+    summary: str = "",
+    reference: str | Factory | None = None,
+) -> TaskSpec:
+    """Name a task.
+
+    Args:
+        id: name of the form `namespace/Name-v0`.
+        entry_point: callable with keyword arguments that returns an `Environment`, or
+            "module:name" of one (imported on first use).
+        summary: one line for `qenvs list`.
+        reference: callable env -> actions with the textbook pulse, or "module:name" of one.
+
+    Raises:
+        ValueError: the id is taken by another entry point.
+    """
+    spec = TaskSpec(id, entry_point, summary, reference)
+    if registry.setdefault(id, spec).entry_point != entry_point:
+        raise ValueError(f"task {id!r} is registered already; choose another id or version")
+    return spec
+
+
+def spec(id: str) -> TaskSpec:
+    """The named task; ValueError with near names for an unknown id."""
+    if id not in registry:
+        raise ValueError(f"unknown task {id!r}; {_checks.suggest(id, registry)}")
+    return registry[id]
+
+
+def make(id: str, **kwargs: Any) -> Any:
+    """Build the functional environment of a named task.
+
+    Args:
+        id: one of `qenvs.registry`, e.g. "qubit/StateTransfer-v0".
+        **kwargs: fields of the model, `horizon`, `dt`, `action_bound`, `method`.
+
+    Raises:
+        ValueError: unknown id, or a value that is out of range.
+        TypeError: unknown keyword argument; the message names the near ones.
+
+    >>> import qenvs
+    >>> env = qenvs.make("qubit/StateTransfer-v0", detuning=0.1)
+    >>> env.horizon, float(env.dt)
+    (20, 0.1)
+    """
+    task = spec(id)
+    known = task.kwargs()
+    for name in kwargs:
+        if name not in known:
+            near = _checks.suggest(name, known)
+            raise TypeError(f"task {id!r} has no keyword argument {name!r}; {near}")
+    return task.load()(**kwargs)

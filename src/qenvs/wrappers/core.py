@@ -1,0 +1,165 @@
+"""Functional wrappers: environments around environments. No third-party package is needed.
+
+A wrapper passes the key that it receives in `reset` unchanged to the inner environment and derives
+its own numbers from that key through `qenvs.keys`: its samples do not depend on which other
+wrappers stand above or below it.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from qenvs import keys
+from qenvs.envs.base import Environment, EnvState, TimeStep
+
+
+class WrappedState(eqx.Module):
+    """State of a wrapped environment.
+
+    Attributes:
+        inner: state of the wrapped environment (an `EnvState` or another `WrappedState`).
+        key: key received in `reset`, the same on every level.
+        step: number of steps taken in this episode.
+        data: the wrapper's own episode data, name -> array.
+    """
+
+    inner: Any
+    key: Array
+    step: Array
+    data: dict[str, Array]
+
+    @property
+    def base(self) -> EnvState:
+        """State of the innermost environment."""
+        return self.inner.base
+
+    @property
+    def qstate(self) -> Any:
+        """Quantum state of the innermost environment, a dynamiqs `QArray`."""
+        return self.base.qstate
+
+    @property
+    def t(self) -> Array:
+        """Physical time of the innermost environment."""
+        return self.base.t
+
+
+class Wrapper(Environment):
+    """An environment that delegates to `env`; subclasses override what they change.
+
+    Attributes that the wrapper does not define (`model`, `target`, ...) are read from `env`.
+    """
+
+    env: Environment
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "env":
+            raise AttributeError(name)
+        try:
+            return getattr(self.env, name)
+        except AttributeError:
+            message = f"neither {type(self).__name__} nor what it wraps has attribute {name!r}"
+            raise AttributeError(message) from None
+
+    @property
+    def horizon(self) -> int:
+        """Number of steps of an episode."""
+        return self.env.horizon
+
+    @property
+    def dt(self) -> Any:
+        """Length of an interval."""
+        return self.env.dt
+
+    @property
+    def action_bound(self) -> Any:
+        """Half-width of the control range."""
+        return self.env.action_bound
+
+    @property
+    def action_dim(self) -> int:
+        """Number of controls."""
+        return self.env.action_dim
+
+    @property
+    def observation_dim(self) -> int:
+        """Length of the observation."""
+        return self.env.observation_dim
+
+    @property
+    def unwrapped(self) -> Environment:
+        """The innermost environment."""
+        return self.env.unwrapped
+
+    def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return WrappedState(inner, key, jnp.zeros((), jnp.int32), {}), timestep
+
+    def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action)
+        return WrappedState(inner, state.key, state.step + 1, state.data), timestep
+
+    def info(self, state: WrappedState) -> dict[str, Any]:
+        """Exact values of the state, as the inner environment gives them."""
+        return self.env.info(state.inner)
+
+    def diagnostics(self, state: WrappedState) -> dict[str, Any]:
+        """`info` and every exact expectation value; never an input of a policy."""
+        return self.env.diagnostics(state.inner)
+
+
+class EpisodeStatistics(Wrapper):
+    """Adds `episode_return` and `episode_length` so far to the info of every step."""
+
+    def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        state = WrappedState(inner, key, jnp.zeros((), jnp.int32), {"return": timestep.reward})
+        return state, _with_statistics(state, timestep)
+
+    def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action)
+        data = {"return": state.data["return"] + timestep.reward}
+        state = WrappedState(inner, state.key, state.step + 1, data)
+        return state, _with_statistics(state, timestep)
+
+
+def _with_statistics(state: WrappedState, timestep: TimeStep) -> TimeStep:
+    statistics = {"episode_return": state.data["return"], "episode_length": state.step}
+    return timestep._replace(info={**timestep.info, **statistics})
+
+
+class AutoReset(Wrapper):
+    """Starts the next episode within the step that ends one, for training loops under `scan`.
+
+    `reset(key)` takes a run key: episode i of the run gets `keys.episode_key(key, i)`. On a step
+    with `done` the reward, `done` and info are those of the ended episode, the observation opens
+    the new one, and `info["final_observation"]` (present on every step) is the observation that
+    the step itself reached. Put it outside all other wrappers.
+    """
+
+    def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
+        inner, timestep = self.env.reset(keys.episode_key(key, 0))
+        zero = jnp.zeros((), jnp.int32)
+        return WrappedState(inner, key, zero, {"episode": zero}), _with_final(timestep)
+
+    def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action)
+        episode = state.data["episode"] + timestep.done
+        fresh, opening = self.env.reset(keys.episode_key(state.key, episode))
+
+        def select(new: Array, old: Array) -> Array:
+            return jnp.where(timestep.done, new, old)
+
+        inner = jax.tree.map(select, fresh, inner)
+        step = select(jnp.zeros((), jnp.int32), state.step + 1)
+        observation = select(opening.observation, timestep.observation)
+        timestep = _with_final(timestep)._replace(observation=observation)
+        return WrappedState(inner, state.key, step, {"episode": episode}), timestep
+
+
+def _with_final(timestep: TimeStep) -> TimeStep:
+    info = {**timestep.info, "final_observation": timestep.observation}
+    return timestep._replace(info=info)
