@@ -1,0 +1,286 @@
+"""Vectorised environments with tensors in and tensors out.
+
+An episode ends when `terminated` (a terminal state: its future is worth 0, do not bootstrap) or
+`truncated` (cut short, as by a time limit: do bootstrap with the value of `next_obs`) is True. The
+environment then resets itself, in the mode chosen at construction.
+
+- Next-step reset (default). The ending call returns the final observation, as `obs` and as
+  `next_obs`. The call after it ignores the action; its `obs` opens the new episode, with reward 0
+  and both flags False.
+- Same-step reset. The ending call returns the first observation of the new episode as `obs` and
+  the final one of the old episode as `next_obs`, so every call is a transition.
+
+Observations of a Dict space are a `TensorStruct` with a field per key, nested ones nest. Parts of
+varying length have no fixed shape: pad them in a wrapper first. How to encode a struct into
+features is the business of the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Env, Space, spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
+from torch import Tensor
+
+from rl_mind._spaces import action_encoder, as_tensor, observation_decoder
+from rl_mind._vectorization import Recipe, VectorizationMode, WrapperFn
+from rl_mind.core import Observation, assign_, tree_map
+
+__all__ = ["EnvStep", "Observation", "VecEnv"]
+
+
+@dataclass(frozen=True)
+class EnvStep:
+    """What one step of B environments gives; every field has leading dimension B.
+
+    Args:
+        obs: what to act upon next, `[B, ...]`.
+        next_obs: the true successor of the step, `[B, ...]`; final where an episode just ended.
+        reward: `[B]`, float32.
+        terminated: `[B]`, bool; a terminal state was reached, do not bootstrap.
+        truncated: `[B]`, bool; the episode was cut short, bootstrap.
+    """
+
+    obs: Observation
+    next_obs: Observation
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+
+    @property
+    def done(self) -> Tensor:
+        """Whether the episode just ended, `[B]`."""
+        return self.terminated | self.truncated
+
+
+class VecEnv:
+    """`num_envs` copies of a Gymnasium environment that advance together.
+
+    Args:
+        env_name: a registered Gymnasium id, or "package:id" to import its package first.
+        num_envs: the batch size B, at least 1.
+        seed: given to the first `reset`; later resets go on with the same random streams.
+        same_step_reset: whether an ended episode is reset within its ending step.
+        wrappers: callables applied to each sub-environment, the first one innermost.
+        vectorization_mode: "sync" steps B separate environments one after the other;
+            "vector_entry_point" steps the id's own batched environment; "auto" takes the latter
+            where it is registered, no wrappers are asked for (or registered) and it accepts the
+            arguments and the reset mode, otherwise the former.
+        device: where the returned tensors live.
+        **kwargs: passed to `gymnasium.make`, or to the vector entry point.
+
+    Attributes:
+        env_name, num_envs, same_step_reset, wrappers: the arguments.
+        env_kwargs: the extra arguments, a dict.
+        gym_env: the Gymnasium vector environment.
+        vectorization_mode: the mode in use, "sync" or "vector_entry_point".
+        vectorization_reason: why it is that one, in words.
+
+    Tensors that are handed out never change later. Raises ValueError for an unknown id, a mode
+    that is impossible or `num_envs` < 1, TypeError for spaces that are not made of fixed-shape
+    tensors.
+
+    >>> env = VecEnv("CartPole-v1", num_envs=2, seed=0)
+    >>> env.reset().shape, env.vectorization_mode
+    (torch.Size([2, 4]), 'vector_entry_point')
+    >>> env.step(torch.tensor([0, 1])).reward
+    tensor([1., 1.])
+    """
+
+    def __init__(
+        self,
+        env_name: str,
+        num_envs: int,
+        seed: int | None = None,
+        same_step_reset: bool = False,
+        wrappers: Sequence[WrapperFn] = (),
+        *,
+        vectorization_mode: VectorizationMode = "auto",
+        device: torch.device | str = "cpu",
+        **kwargs: Any,
+    ) -> None:
+        _check_num_envs(num_envs)
+        autoreset = AutoresetMode.SAME_STEP if same_step_reset else AutoresetMode.NEXT_STEP
+        recipe = Recipe(env_name, num_envs, autoreset, wrappers, kwargs)
+        self.env_name = env_name
+        self.num_envs = num_envs
+        self.same_step_reset = same_step_reset
+        self.wrappers = wrappers
+        self.env_kwargs = kwargs
+        self.device = torch.device(device)
+        self.gym_env: VectorEnv
+        self.gym_env, self.vectorization_mode, self.vectorization_reason = recipe.build(
+            vectorization_mode
+        )
+        # Gymnasium's word for "what I return is yours": then sharing memory is safe.
+        self._copy = getattr(self.gym_env, "copy", False) is not True
+        self._seed = seed
+        self._calls = 0
+        self._ended: np.ndarray | None = None
+        try:
+            self._encode = action_encoder(self.gym_env.single_action_space, num_envs)
+            self._decode = observation_decoder(self.observation_space, self.device, copy=self._copy)
+        except (TypeError, ValueError):
+            self.close()
+            raise
+
+    def reset(self) -> Observation:
+        """Start a fresh episode in every environment and return the first observations.
+
+        Needed once, before the first `step`; the collectors call it themselves.
+
+        Returns:
+            `[B, obs_dim]` for a flat Box space, `[B]` indices (torch.long) for a Discrete one, a
+            `TensorStruct` of `[B, ...]` tensors for a Dict.
+        """
+        obs, _ = self.gym_env.reset(seed=self._seed)
+        self._seed = None
+        self._calls += 1
+        self._ended = np.zeros(self.num_envs, dtype=bool)
+        return self._decode(obs)
+
+    def step(self, actions: Tensor) -> EnvStep:
+        """Advance every environment by one step.
+
+        Args:
+            actions: `[B, action_dim]` (continuous) or `[B]` (discrete), on any device; no
+                gradient flows back, and values outside a Box are the environment's to handle.
+
+        Raises RuntimeError before the first `reset`, ValueError for a wrong shape, TypeError for
+        what is no tensor, or for floats as discrete actions.
+        """
+        if self._ended is None:
+            raise RuntimeError("`reset()` must be called before the first `step`")
+        raw, reward, terminated, truncated, infos = self.gym_env.step(self._encode(actions))
+        self._calls += 1
+        resetting, self._ended = self._ended, np.logical_or(terminated, truncated)
+        obs = self._decode(raw)
+        reward = self._vector(reward, torch.float32, "reward")
+        if not self.same_step_reset and resetting.any():  # some vector environments reward resets
+            reward[torch.from_numpy(resetting).to(self.device)] = 0.0
+        return EnvStep(
+            obs=obs,
+            next_obs=self._successor(obs, infos, self._ended),
+            reward=reward,
+            terminated=self._vector(terminated, torch.bool, "terminated"),
+            truncated=self._vector(truncated, torch.bool, "truncated"),
+        )
+
+    def close(self) -> None:
+        """Release what the environments hold."""
+        self.gym_env.close()
+
+    def __repr__(self) -> str:
+        """Show the identity and the mode in use, with its reason."""
+        return (
+            f"VecEnv({self.env_name!r}, num_envs={self.num_envs}, "
+            f"same_step_reset={self.same_step_reset}, "
+            f"vectorization_mode={self.vectorization_mode!r} ({self.vectorization_reason}))"
+        )
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """The observation space of a single environment."""
+        return self.gym_env.single_observation_space
+
+    @property
+    def gym_unwrapped(self) -> tuple[Env[Any, Any], ...]:
+        """The B sub-environments without their wrappers, for what `VecEnv` does not know about.
+
+        Raises TypeError under a batched environment, which has no sub-environments.
+        """
+        if not isinstance(self.gym_env, SyncVectorEnv):
+            raise TypeError(
+                f"`gym_unwrapped` needs separate sub-environments, but {self.env_name!r} runs as "
+                "one batched environment, vectorization_mode='vector_entry_point': build it with "
+                "vectorization_mode='sync'"
+            )
+        return tuple(env.unwrapped for env in self.gym_env.envs)
+
+    @property
+    def observation_dim(self) -> int:
+        """The dimension of a flat Box observation space; TypeError for any other space."""
+        return _flat_dim(self.observation_space, "observation_dim", "n_states")
+
+    @property
+    def n_states(self) -> int:
+        """The number of states of a Discrete observation space; TypeError for any other.
+
+        Observations are then `[B]` indices (torch.long) from 0 to `n_states - 1`.
+        """
+        return _size(self.observation_space, "n_states", "observation_dim")
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether actions are continuous, that is whether their space is a Box."""
+        return isinstance(self.gym_env.single_action_space, spaces.Box)
+
+    @property
+    def action_dim(self) -> int:
+        """The dimension of a continuous action space; TypeError for a discrete one."""
+        return _flat_dim(self.gym_env.single_action_space, "action_dim", "n_actions")
+
+    @property
+    def n_actions(self) -> int:
+        """The number of actions of a discrete action space; TypeError for a continuous one."""
+        return _size(self.gym_env.single_action_space, "n_actions", "action_dim")
+
+    def _vector(self, array: Any, dtype: torch.dtype, name: str) -> Tensor:
+        vector = as_tensor(array, dtype, self.device, copy=self._copy)
+        if vector.shape != (self.num_envs,):
+            raise ValueError(
+                f"`{name}` of {self.env_name!r} must have shape ({self.num_envs},), "
+                f"got {tuple(vector.shape)}: its vector environment breaks Gymnasium's interface"
+            )
+        return vector
+
+    def _successor(self, obs: Observation, infos: dict[str, Any], ended: np.ndarray) -> Observation:
+        """Return s_{t+1}: `obs`, with the final observation where an episode was just reset."""
+        next_obs = tree_map(torch.clone, obs)
+        if not (self.same_step_reset and ended.any()):
+            return next_obs
+        if "final_obs" not in infos:
+            raise ValueError(
+                f"infos of {self.env_name!r} must hold `final_obs` where an episode ends in "
+                f"same-step mode, got the keys {sorted(infos)}"
+            )
+        rows = ended.nonzero()[0]
+        assign_(next_obs, torch.from_numpy(rows).to(self.device), self._final(infos, rows))
+        return next_obs
+
+    def _final(self, infos: dict[str, Any], rows: np.ndarray) -> Observation:
+        """Return the final observations of these environments, `[len(rows), ...]`."""
+        final, space = infos["final_obs"], self.observation_space
+        if isinstance(final, np.ndarray) and final.dtype == object:  # one object per environment
+            ended = [final[row] for row in rows]
+            final = concatenate(space, ended, create_empty_array(space, n=len(rows)))
+            return self._decode(final)
+        place = torch.from_numpy(rows).to(self.device)
+        return tree_map(lambda leaf: leaf[place], self._decode(final))  # a row per environment
+
+
+def _check_num_envs(num_envs: int) -> None:
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer):
+        raise TypeError(f"`num_envs` must be an integer, got {type(num_envs).__name__}")
+    if num_envs < 1:
+        raise ValueError(f"`num_envs` must be at least 1, got {num_envs}")
+
+
+def _flat_dim(space: Space[Any], asked: str, discrete: str) -> int:
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        fix = f"use `{discrete}`" if isinstance(space, spaces.Discrete) else "inspect the space"
+        raise TypeError(f"`{asked}` is defined for a flat Box space only, got {space}: {fix}")
+    return space.shape[0]
+
+
+def _size(space: Space[Any], asked: str, flat: str) -> int:
+    if not isinstance(space, spaces.Discrete):
+        fix = f"use `{flat}`" if isinstance(space, spaces.Box) else "inspect the space"
+        raise TypeError(f"`{asked}` is defined for a Discrete space only, got {space}: {fix}")
+    return int(space.n)
