@@ -93,7 +93,8 @@ class Recipe:
         if offered == self.autoreset:
             return env
         env.close()
-        return f"its vector entry point resets in mode {offered}, not {self.autoreset}"
+        offered = offered.name if isinstance(offered, AutoresetMode) else "an undeclared"
+        return f"its vector entry point resets in {offered} mode, not {self.autoreset.name}"
 
     def _entry_point(self, extra: dict[str, Any]) -> VectorEnv:
         return gymnasium.make_vec(

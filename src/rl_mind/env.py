@@ -28,6 +28,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
+from rl_mind._checks import positive_int
 from rl_mind._spaces import action_encoder, as_tensor, observation_decoder
 from rl_mind._vectorization import Recipe, VectorizationMode, WrapperFn
 from rl_mind.core import Observation, assign_, tree_map
@@ -81,6 +82,7 @@ class VecEnv:
         gym_env: the Gymnasium vector environment.
         vectorization_mode: the mode in use, "sync" or "vector_entry_point".
         vectorization_reason: why it is that one, in words.
+        calls: how many times `reset` or `step` ran, by which collectors know a stale observation.
 
     Tensors that are handed out never change later. Raises ValueError for an unknown id, a mode
     that is impossible or `num_envs` < 1, TypeError for spaces that are not made of fixed-shape
@@ -105,7 +107,7 @@ class VecEnv:
         device: torch.device | str = "cpu",
         **kwargs: Any,
     ) -> None:
-        _check_num_envs(num_envs)
+        num_envs = positive_int("num_envs", num_envs)
         autoreset = AutoresetMode.SAME_STEP if same_step_reset else AutoresetMode.NEXT_STEP
         recipe = Recipe(env_name, num_envs, autoreset, wrappers, kwargs)
         self.env_name = env_name
@@ -121,7 +123,7 @@ class VecEnv:
         # Gymnasium's word for "what I return is yours": then sharing memory is safe.
         self._copy = getattr(self.gym_env, "copy", False) is not True
         self._seed = seed
-        self._calls = 0
+        self.calls = 0
         self._ended: np.ndarray | None = None
         try:
             self._encode = action_encoder(self.gym_env.single_action_space, num_envs)
@@ -141,7 +143,7 @@ class VecEnv:
         """
         obs, _ = self.gym_env.reset(seed=self._seed)
         self._seed = None
-        self._calls += 1
+        self.calls += 1
         self._ended = np.zeros(self.num_envs, dtype=bool)
         return self._decode(obs)
 
@@ -158,15 +160,16 @@ class VecEnv:
         if self._ended is None:
             raise RuntimeError("`reset()` must be called before the first `step`")
         raw, reward, terminated, truncated, infos = self.gym_env.step(self._encode(actions))
-        self._calls += 1
-        resetting, self._ended = self._ended, np.logical_or(terminated, truncated)
+        self.calls += 1
+        resetting, ended = self._ended, np.logical_or(terminated, truncated)
+        self._ended = ended
         obs = self._decode(raw)
         reward = self._vector(reward, torch.float32, "reward")
         if not self.same_step_reset and resetting.any():  # some vector environments reward resets
             reward[torch.from_numpy(resetting).to(self.device)] = 0.0
         return EnvStep(
             obs=obs,
-            next_obs=self._successor(obs, infos, self._ended),
+            next_obs=self._successor(obs, infos, ended),
             reward=reward,
             terminated=self._vector(terminated, torch.bool, "terminated"),
             truncated=self._vector(truncated, torch.bool, "truncated"),
@@ -263,13 +266,6 @@ class VecEnv:
             return self._decode(final)
         place = torch.from_numpy(rows).to(self.device)
         return tree_map(lambda leaf: leaf[place], self._decode(final))  # a row per environment
-
-
-def _check_num_envs(num_envs: int) -> None:
-    if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer):
-        raise TypeError(f"`num_envs` must be an integer, got {type(num_envs).__name__}")
-    if num_envs < 1:
-        raise ValueError(f"`num_envs` must be at least 1, got {num_envs}")
 
 
 def _flat_dim(space: Space[Any], asked: str, discrete: str) -> int:
