@@ -24,8 +24,9 @@ FLOORS = (
     {"dynamics"},
     {"models"},
     {"envs"},
+    {"plots"},  # below the wrappers, since `render` draws with it
     {"tasks", "wrappers"},
-    {"controllers", "robust", "validation", "plots", "pulses", "testing"},
+    {"controllers", "robust", "validation", "pulses", "testing"},
     {"qenvs"},  # the package itself, which hands out the public names
     {"cli"},
 )
@@ -114,7 +115,8 @@ def test_arrows_point_down():
             )
         )
     }
-    assert modules and not arrows
+    assert modules
+    assert arrows == {}
 
 
 @pytest.mark.parametrize(
