@@ -203,7 +203,7 @@ def bloch_vectors(states: ArrayLike) -> np.ndarray:
         raise ValueError(
             f"`states` must be qubit kets (N, 2) or density matrices (N, 2, 2), got {states.shape}"
         )
-    rho = states if states.ndim == 3 else states[:, :, None] * states[:, None, :].conj()
+    rho: Any = states if states.ndim == 3 else states[:, :, None] * states[:, None, :].conj()
     coherence = 2 * rho[:, 1, 0]
     inversion = rho[:, 0, 0] - rho[:, 1, 1]
     return np.stack([coherence.real, coherence.imag, inversion.real], axis=1)
