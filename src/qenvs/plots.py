@@ -3,12 +3,14 @@
 Matplotlib is imported on first use, through its Agg canvas: no window, no global state.
 """
 
+import functools
 import importlib.util
 import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -308,16 +310,19 @@ def _rgb(color: str) -> np.ndarray:
     return np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
 
 
-class Frames:
-    """Images of an episode: the pulse so far, the task quantity, the state.
+def frame(env: Any, actions: ArrayLike, states: Sequence[Any]) -> np.ndarray:
+    """The image of an episode after k steps: the pulse so far, the task quantity, the state.
 
-    A qubit is drawn on the Bloch sphere, a larger system by its populations. One Figure serves
-    all frames of an episode, and only what moved is drawn again.
+    A qubit is drawn on the Bloch sphere, a larger system by its populations. The figure is kept
+    for the next frames of the same environment, and only what moved is drawn again.
 
     Args:
-        env: the environment (wrapped or not) whose episode is drawn.
-        quantity: name of the task quantity.
-        limits: range of its axis.
+        env: the environment, wrapped or not.
+        actions: the k actions taken, shape (k, K); drawn as clipped to the bound.
+        states: the k+1 states of the environment, the initial one first.
+
+    Returns:
+        uint8 array of shape (480, 960, 3).
 
     Raises:
         ImportError: Matplotlib is not installed.
@@ -325,46 +330,52 @@ class Frames:
     >>> import jax, qenvs
     >>> env = qenvs.make("qubit/StateTransfer-v0")
     >>> state, _ = env.reset(jax.random.PRNGKey(0))
-    >>> qenvs.plots.Frames(env)([], [state.array], [state.value]).shape
+    >>> qenvs.plots.frame(env, [], [state]).shape
     (480, 960, 3)
     """
+    return _frames(env)(actions, states)
 
-    def __init__(
-        self, env: Any, quantity: str = "fidelity", limits: tuple[float, float] = (0.0, 1.0)
-    ) -> None:
-        self.horizon, self.dt, self.quantity = int(env.horizon), float(env.dt), quantity
+
+class _Frames:
+    """The figure behind `frame`: a still background and the artists that move."""
+
+    def __init__(self, env: Any) -> None:
+        self.env, self.horizon, self.dt = env, int(env.horizon), float(env.dt)
         self.names = tuple(env.model.control_names)
         self.bound = np.broadcast_to(np.asarray(env.action_bound, float), (len(self.names),))
         self.is_qubit = tuple(env.model.dims) == (2,)
+        self.quantity, self.decode = "", None
         self._figure = _new_figure(9.6, 4.8, dpi=100)
+        self._canvas: Any = self._figure.canvas
         self._controls = self._pulse_panel()
-        self._curve = self._value_panel(limits)
-        self._state = self._bloch_panel() if self.is_qubit else self._population_panel(env)
+        self._curve = self._value_panel()
+        self._state = self._bloch_panel() if self.is_qubit else self._population_panel()
         self._texts = [self._figure.text(x, 0.925, "", fontsize=14) for x in (0.075, 0.64)]
         self._moving = [*itertools.chain(*self._controls), *self._curve, *self._state, *self._texts]
         for artist in self._moving:
             artist.set_animated(True)
-        self._figure.canvas.draw()
-        canvas: Any = self._figure.canvas
-        self._background = canvas.copy_from_bbox(self._figure.bbox)
+        self._background: Any = None
 
-    def __call__(self, actions: ArrayLike, states: Any, values: ArrayLike) -> np.ndarray:
-        """The image after k steps, uint8 of shape (480, 960, 3).
-
-        Args:
-            actions: the k actions taken, shape (k, K); drawn as clipped to the bound.
-            states: the k+1 states as complex arrays, kets (d,) or density matrices (d, d).
-            values: the task quantity of these states, shape (k+1,).
-        """
+    def __call__(self, actions: ArrayLike, states: Sequence[Any]) -> np.ndarray:
         actions = np.reshape(np.asarray(actions, float), (-1, len(self.names)))
         self._update_pulse(np.clip(actions, -self.bound, self.bound))
-        self._update_values(np.asarray(values, float))
-        self._update_state(np.asarray(states))
-        canvas: Any = self._figure.canvas
-        canvas.restore_region(self._background)
+        self._update_values(states)
+        self._update_state(self._arrays([state.base for state in states]))
+        if self._background is None:
+            self._canvas.draw()
+            self._background = self._canvas.copy_from_bbox(self._figure.bbox)
+        self._canvas.restore_region(self._background)
         for artist in self._moving:
             (artist.axes or self._figure).draw_artist(artist)
-        return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
+        return np.asarray(self._canvas.buffer_rgba())[:, :, :3].copy()
+
+    def _arrays(self, states: list[Any]) -> np.ndarray:
+        """The states as complex arrays, decoded by one compiled call of fixed shape."""
+        if self.decode is None:
+            self.decode = jax.jit(jax.vmap(states[0].coordinates.decode))
+        x = np.stack([np.asarray(state.x) for state in states])
+        padded = np.concatenate([x, np.zeros((self.horizon + 1 - len(x), x.shape[1]), x.dtype)])
+        return np.asarray(self.decode(padded))[: len(x)]
 
     def _pulse_panel(self) -> list[list[Any]]:
         ax = self._figure.add_axes((0.075, 0.52, 0.5, 0.32))
@@ -379,11 +390,10 @@ class Frames:
         ax.tick_params(labelbottom=False)
         return held
 
-    def _value_panel(self, limits: tuple[float, float]) -> list[Any]:
+    def _value_panel(self) -> list[Any]:
         ax = self._figure.add_axes((0.075, 0.125, 0.5, 0.32))
-        margin = 0.05 * (limits[1] - limits[0])
-        ax.set(xlim=(0, self._times()[-1]), ylim=(limits[0] - margin, limits[1] + margin))
-        ax.set(xlabel="time", ylabel=self.quantity)
+        _unit_interval(ax, self._times()[-1])
+        ax.set_xlabel("time")
         _style(ax)
         style: dict[str, Any] = {"color": COLORS[2], "clip_on": False}
         return [
@@ -396,12 +406,12 @@ class Frames:
         _sphere(ax)
         return _path(ax)
 
-    def _population_panel(self, env: Any) -> list[Any]:
+    def _population_panel(self) -> list[Any]:
         ax = self._figure.add_axes((0.65, 0.125, 0.325, 0.715))
         _unit_interval(ax, self._times()[-1])
         ax.set(xlabel="time", ylabel="population")
         _style(ax)
-        labels = [f"|{k}⟩" for k in range(math.prod(env.model.dims))]
+        labels = [f"|{k}⟩" for k in range(math.prod(self.env.model.dims))]
         lines = [
             ax.plot([], [], linewidth=2, color=COLORS[k % len(COLORS)], label=label)[0]
             for k, label in enumerate(labels)
@@ -421,11 +431,25 @@ class Frames:
         step = len(actions)
         self._texts[0].set_text(f"step {step} of {self.horizon},  t = {step * self.dt:.4g}")
 
-    def _update_values(self, values: np.ndarray) -> None:
+    def _update_values(self, states: Sequence[Any]) -> None:
+        values = np.array([float(state.base.value) for state in states])
         times = self._times()[: len(values)]
         self._curve[0].set_data(times, values)
         self._curve[1].set_data(times[-1:], values[-1:])
+        if not self.quantity:
+            info = self.env.info(states[0])
+            self.quantity = "fidelity" if "fidelity" in info else next(iter(info))
+            self._curve[0].axes.set_ylabel(self.quantity)
         self._texts[1].set_text(f"{self.quantity} {values[-1]:.5f}")
+        self._widen(values)
+
+    def _widen(self, values: np.ndarray) -> None:
+        """Make room for a quantity that leaves the range drawn so far."""
+        ax = self._curve[0].axes
+        low, high = ax.get_ylim()
+        if values.min() < low or values.max() > high:
+            ax.set_ylim(min(low, 1.2 * values.min()), max(high, 1.2 * values.max()))
+            self._background = None
 
     def _update_state(self, states: np.ndarray) -> None:
         if self.is_qubit:
@@ -435,3 +459,8 @@ class Frames:
             return
         for line, population in zip(self._state, _populations(states).T, strict=True):
             line.set_data(self._times()[: len(population)], population)
+
+
+@functools.lru_cache(maxsize=8)
+def _frames(env: Any) -> _Frames:
+    return _Frames(env)
