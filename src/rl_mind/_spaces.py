@@ -19,17 +19,20 @@ Decoder = Callable[[Any], Observation]
 Encoder = Callable[[Tensor], np.ndarray]
 
 
-def as_tensor(array: Any, dtype: torch.dtype, device: torch.device, *, copy: bool) -> Tensor:
-    """Turn an array of any library that speaks DLPack into a tensor.
+def as_tensor(array: Any, dtype: np.dtype[Any], device: torch.device, *, copy: bool) -> Tensor:
+    """Turn an array, NumPy's or any other that speaks DLPack, into a tensor of `dtype`.
 
-    Without `copy` the tensor shares the array's memory wherever dtype and device allow.
+    Without `copy` the tensor shares the array's memory wherever dtype, layout and device allow.
     """
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
-        # A tensor can be neither read-only nor reversed (DLPack aborts on a negative stride).
-        tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+        # Never DLPack for NumPy: torch aborts the process on a negative stride. And a tensor
+        # cannot be read-only, so such memory is copied too.
+        own = copy or not (isinstance(array, np.ndarray) and array.flags.writeable)
+        array = np.array(array, dtype, order="C") if own else np.asarray(array, dtype, order="C")
+        tensor = torch.from_numpy(array)
     else:
-        tensor = torch.from_dlpack(array)
-    return tensor.to(device=device, dtype=dtype, copy=copy)
+        tensor = torch.from_dlpack(array).to(dtype=_torch_dtype(dtype), copy=copy)
+    return tensor if tensor.device == device else tensor.to(device)
 
 
 def observation_decoder(space: Space[Any], device: torch.device, *, copy: bool) -> Decoder:
@@ -48,12 +51,11 @@ def observation_decoder(space: Space[Any], device: torch.device, *, copy: bool) 
 def _decoder(space: Space[Any], device: torch.device, copy: bool, name: str) -> Decoder:
     match space:
         case spaces.Box() | spaces.MultiBinary():
-            dtype = _torch_dtype(space)
-            dtype = torch.float32 if dtype is torch.float64 else dtype
+            dtype = np.dtype(np.float32 if space.dtype == np.float64 else space.dtype)
             return lambda array: as_tensor(array, dtype, device, copy=copy)
         case spaces.Discrete():
             start = int(space.start)
-            return lambda array: as_tensor(array, torch.long, device, copy=copy) - start
+            return lambda array: as_tensor(array, np.dtype(np.int64), device, copy=copy) - start
         case spaces.Dict():
             struct = struct_type(tuple(_field(key, name) for key in space.spaces))
             decoders = {
@@ -65,9 +67,9 @@ def _decoder(space: Space[Any], device: torch.device, copy: bool, name: str) -> 
 
 
 def action_encoder(space: Space[Any], num_envs: int) -> Encoder:
-    """Return the function from a `[B]` or `[B, action_dim]` tensor to the array of `space`.
+    """Return the function from a `[B]` or `[B, action_dim]` tensor to the actions of `space`.
 
-    The array is a detached CPU copy in the space's dtype; Discrete indices get `space.start` added.
+    They are a detached CPU copy in the space's dtype; Discrete indices get `space.start` added.
 
     Raises TypeError if the space is neither Box nor Discrete. The function raises TypeError for
     what is no tensor or has no integers for a Discrete space, ValueError for a wrong shape.
@@ -75,7 +77,8 @@ def action_encoder(space: Space[Any], num_envs: int) -> Encoder:
     if not isinstance(space, spaces.Box | spaces.Discrete):
         raise _unsupported(space, "action")
     discrete = isinstance(space, spaces.Discrete)
-    shape, dtype = (num_envs, *(space.shape or ())), torch.long if discrete else _torch_dtype(space)
+    shape = (num_envs, *(space.shape or ()))
+    dtype = torch.long if discrete else _torch_dtype(np.dtype(space.dtype))
     start = int(space.start) if isinstance(space, spaces.Discrete) else 0
 
     def encode(actions: Tensor) -> np.ndarray:
@@ -88,8 +91,7 @@ def action_encoder(space: Space[Any], num_envs: int) -> Encoder:
             )
         if discrete and (actions.is_floating_point() or actions.is_complex()):
             raise TypeError(f"`actions` of {space} must be integers, got {actions.dtype}")
-        array = actions.detach().to("cpu", dtype, copy=True).numpy()
-        return array + start if start else array
+        return actions.detach().to("cpu", dtype).numpy() + start  # a copy, also for start = 0
 
     return encode
 
@@ -125,8 +127,8 @@ def _field(key: Any, name: str) -> str:
     return key
 
 
-def _torch_dtype(space: Space[Any]) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, space.dtype)).dtype
+def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def _unsupported(space: Space[Any], what: str) -> TypeError:

@@ -126,7 +126,11 @@ class VecEnv:
         self.calls = 0
         self._ended: np.ndarray | None = None
         try:
-            self._encode = action_encoder(self.gym_env.single_action_space, num_envs)
+            self._encode = action_encoder(
+                self.gym_env.single_action_space,
+                num_envs,
+                separate=self.vectorization_mode == "sync",
+            )
             self._decode = observation_decoder(self.observation_space, self.device, copy=self._copy)
         except (TypeError, ValueError):
             self.close()
@@ -164,15 +168,15 @@ class VecEnv:
         resetting, ended = self._ended, np.logical_or(terminated, truncated)
         self._ended = ended
         obs = self._decode(raw)
-        reward = self._vector(reward, torch.float32, "reward")
+        reward = self._vector(reward, np.dtype(np.float32), "reward")
         if not self.same_step_reset and resetting.any():  # some vector environments reward resets
             reward[torch.from_numpy(resetting).to(self.device)] = 0.0
         return EnvStep(
             obs=obs,
             next_obs=self._successor(obs, infos, ended),
             reward=reward,
-            terminated=self._vector(terminated, torch.bool, "terminated"),
-            truncated=self._vector(truncated, torch.bool, "truncated"),
+            terminated=self._vector(terminated, np.dtype(np.bool_), "terminated"),
+            truncated=self._vector(truncated, np.dtype(np.bool_), "truncated"),
         )
 
     def close(self) -> None:
@@ -234,7 +238,7 @@ class VecEnv:
         """The number of actions of a discrete action space; TypeError for a continuous one."""
         return _size(self.gym_env.single_action_space, "n_actions", "action_dim")
 
-    def _vector(self, array: Any, dtype: torch.dtype, name: str) -> Tensor:
+    def _vector(self, array: Any, dtype: np.dtype[Any], name: str) -> Tensor:
         vector = as_tensor(array, dtype, self.device, copy=self._copy)
         if vector.shape != (self.num_envs,):
             raise ValueError(
