@@ -1,6 +1,7 @@
 """Named tasks: `make`, `register`, `registry`."""
 
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -73,7 +74,23 @@ def register(
     spec = TaskSpec(id, entry_point, summary, reference)
     if registry.setdefault(id, spec).entry_point != entry_point:
         raise ValueError(f"task {id!r} is registered already; choose another id or version")
+    _register_with_gymnasium(id)
     return spec
+
+
+def _register_with_gymnasium(id: str) -> None:
+    """Make the task known to `gymnasium.make` and `make_vec`, where Gymnasium is installed."""
+    if importlib.util.find_spec("gymnasium") is None:
+        return
+    import gymnasium
+
+    if id not in gymnasium.registry:
+        gymnasium.register(
+            id,
+            entry_point="qenvs.wrappers.gymnasium:make_env",
+            vector_entry_point="qenvs.wrappers.vector:make_vector_env",
+            kwargs={"task": id},
+        )
 
 
 def spec(id: str) -> TaskSpec:

@@ -8,7 +8,7 @@ from qenvs.dynamics.coordinates import (
     StateCoordinates,
     SuperoperatorCoordinates,
 )
-from qenvs.dynamics.exponential import Generator, build_generator, evolve, length_class
+from qenvs.dynamics.exponential import Generator, build_generator, evolve, length_for
 
 __all__ = [
     "Coordinates",
@@ -20,5 +20,5 @@ __all__ = [
     "SuperoperatorCoordinates",
     "build_generator",
     "evolve",
-    "length_class",
+    "length_for",
 ]

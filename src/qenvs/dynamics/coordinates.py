@@ -10,13 +10,15 @@ The columns of a gate are kets, the columns of a superoperator density coordinat
 import abc
 import functools
 from collections.abc import Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
-from qenvs.observables import as_density_matrix
+from qenvs.observables import is_ket
 
 SQRT_HALF = 0.7071067811865476
 
@@ -35,7 +37,9 @@ def hermitian_basis(d: int) -> sp.csr_array:
     diagonal = np.arange(d)
     rows = np.concatenate([diagonal * (d + 1), i + d * j, j + d * i, i + d * j, j + d * i])
     columns = np.concatenate([diagonal, pairs, pairs, pairs + 1, pairs + 1])
-    values = np.concatenate([np.ones(d), np.repeat(SQRT_HALF, 2 * n), -1j * ones * SQRT_HALF, 1j * ones * SQRT_HALF])
+    values = np.concatenate(
+        [np.ones(d), np.repeat(SQRT_HALF, 2 * n), -1j * ones * SQRT_HALF, 1j * ones * SQRT_HALF]
+    )
     return sp.csr_array((values, (rows, columns)), shape=(d * d, d * d))
 
 
@@ -55,7 +59,9 @@ def dissipator(jump: np.ndarray) -> sp.csr_array:
     """rho -> L rho L' - {L'L, rho}/2 in column stacking: L* kron L - (1 kron L'L + (L'L)^T kron 1)/2."""
     one, jump = sp.eye_array(jump.shape[0]), sp.csr_array(jump)
     rate = sp.csr_array(jump.conj().T @ jump)
-    return sp.csr_array(sp.kron(jump.conj(), jump) - (sp.kron(one, rate) + sp.kron(rate.T, one)) / 2)
+    return sp.csr_array(
+        sp.kron(jump.conj(), jump) - (sp.kron(one, rate) + sp.kron(rate.T, one)) / 2
+    )
 
 
 def _clean(matrix: sp.csr_array) -> sp.csr_array:
@@ -76,6 +82,40 @@ def reachable(generators: Sequence[sp.csr_array], start: np.ndarray) -> np.ndarr
         if np.array_equal(grown, reached):
             return np.flatnonzero(reached)
         reached = grown
+
+
+UNROLL_LIMIT = 16
+"""Known matrices with at most so many nonzeros are written out as scalar products and sums:
+one fused loop over the batch instead of a library call on tiny operands."""
+
+
+def apply_known(matrix: np.ndarray | Array, x: Array) -> Array:
+    """matrix @ x for a matrix and a vector; unrolled if the matrix is NumPy's and tiny."""
+    if not isinstance(matrix, np.ndarray) or np.count_nonzero(matrix) > UNROLL_LIMIT:
+        return jnp.asarray(matrix, x.dtype) @ x
+    zero = jnp.zeros((), x.dtype)
+    sums = [sum((float(row[j]) * x[j] for j in np.flatnonzero(row)), zero) for row in matrix]
+    return jnp.stack(sums)
+
+
+def _quadratic(matrix: np.ndarray, x: Array) -> Array:
+    """x^T Q x of a known symmetric matrix with few nonzeros, written out."""
+    rows, columns = np.nonzero(np.triu(matrix))
+    weights = np.where(rows == columns, 1.0, 2.0) * matrix[rows, columns]
+    terms = (float(w) * (x[i] * x[j]) for w, i, j in zip(weights, rows, columns, strict=True))
+    return sum(terms, jnp.zeros((), x.dtype))
+
+
+def _namespace(array: Any) -> Any:
+    """NumPy for NumPy arrays (constants while tracing), jax.numpy for JAX arrays."""
+    return jnp if isinstance(array, jax.Array) else np
+
+
+def squared_norm(x: Array | Sequence[Array]) -> Array:
+    """Sum of squares over the first axis."""
+    if len(x) > UNROLL_LIMIT:
+        return jnp.sum(x * x, axis=0)
+    return sum(part * part for part in x)
 
 
 class Coordinates(abc.ABC):
@@ -163,8 +203,8 @@ class KetCoordinates(StateCoordinates):
         return [real_ket_operator(-1j * h) for h in hamiltonians]
 
     def encode(self, state: Array) -> Array:
-        state = jnp.asarray(state).reshape(-1)
-        return jnp.concatenate([state.real, state.imag])[self.support]
+        ket = state.reshape(-1)
+        return _namespace(state).concatenate([ket.real, ket.imag])[self.support]
 
     def decode(self, x: Array) -> Array:
         full = self.real_and_imaginary(x)
@@ -177,13 +217,13 @@ class KetCoordinates(StateCoordinates):
 
     def project(self, x: Array) -> Array:
         """x (3 - |x|^2) / 2: one Newton step towards norm 1."""
-        return x * (1.5 - 0.5 * jnp.sum(x * x, axis=0))
+        return x * (1.5 - 0.5 * squared_norm(x))
 
     def fidelity(self, x: Array, target: Array) -> Array:
         """|<target|psi>|^2 with a ket (d,)."""
-        target = jnp.asarray(target)
-        rows = jnp.stack([self.encode(target), self.encode(1j * target)])
-        return jnp.sum((rows.astype(x.dtype) @ x) ** 2)
+        xp = _namespace(target)
+        rows = xp.stack([self.encode(target), self.encode(1j * target)])
+        return squared_norm(apply_known(rows, x))
 
     def expectation_form(self, operators: Sequence[np.ndarray]) -> np.ndarray:
         """Matrices Q (K, size, size) of the quadratic forms <psi|O|psi> = x^T Q x."""
@@ -193,6 +233,8 @@ class KetCoordinates(StateCoordinates):
     def expectations(self, x: Array, form: np.ndarray) -> Array:
         """<psi|O_k|psi> for each operator of `form`, shape (K,)."""
         k, n, _ = form.shape
+        if np.count_nonzero(form) <= UNROLL_LIMIT:
+            return jnp.stack([_quadratic(matrix, x) for matrix in form])
         applied = (jnp.asarray(form.reshape(k * n, n), x.dtype) @ x).reshape(k, n)
         return jnp.sum(applied * x, axis=-1)
 
@@ -218,9 +260,10 @@ class DensityCoordinates(StateCoordinates):
         return (self.support < self.dimension).astype(float)
 
     def encode(self, state: Array) -> Array:
-        rho = as_density_matrix(state)
-        vector = rho.T.reshape(-1)
-        return (jnp.asarray(self._basis.conj().T) @ vector).real
+        if is_ket(state):
+            ket = state.reshape(-1)
+            state = ket[:, None] * ket.conj()
+        return (self._basis.conj().T @ state.T.reshape(-1)).real
 
     def decode(self, x: Array) -> Array:
         d = self.dimension
@@ -241,11 +284,11 @@ class DensityCoordinates(StateCoordinates):
 
     def project(self, x: Array) -> Array:
         """x / Tr rho."""
-        return x / (jnp.asarray(self.trace_form, x.dtype) @ x)
+        return x / apply_known(self.trace_form[None], x)[0]
 
     def fidelity(self, x: Array, target: Array) -> Array:
         """<target|rho|target> with a ket (d,)."""
-        return jnp.dot(self.encode(target).astype(x.dtype), x)
+        return apply_known(self.encode(target)[None], x)[0]
 
     def expectation_form(self, operators: Sequence[np.ndarray]) -> np.ndarray:
         """Rows (K, size) of the linear forms Tr(rho O) = q x."""
@@ -254,7 +297,7 @@ class DensityCoordinates(StateCoordinates):
 
     def expectations(self, x: Array, form: np.ndarray) -> Array:
         """Tr(rho O_k) for each operator of `form`, shape (K,)."""
-        return jnp.asarray(form, x.dtype) @ x
+        return apply_known(form, x)
 
 
 class PropagatorCoordinates(Coordinates):
@@ -264,8 +307,7 @@ class PropagatorCoordinates(Coordinates):
     generators = KetCoordinates.generators
 
     def encode(self, state: Array) -> Array:
-        state = jnp.asarray(state)
-        return jnp.concatenate([state.real, state.imag])
+        return _namespace(state).concatenate([state.real, state.imag])
 
     def decode(self, x: Array) -> Array:
         return x[: self.dimension] + 1j * x[self.dimension :]

@@ -62,11 +62,6 @@ class Generator:
     def __hash__(self) -> int:
         return hash(self._identity)
 
-    @property
-    def has_closed_form(self) -> bool:
-        """Whether no series is needed, whatever the coefficients."""
-        return self.pauli is not None
-
     @cached_property
     def norms(self) -> np.ndarray:
         """Bounds on the spectral norm of each operator, shape (n,)."""
@@ -114,6 +109,18 @@ def length_class(norm: float) -> int:
     return max(-8, math.ceil(2 * math.log2(max(norm, 1e-30)))) + 1
 
 
+CLOSED_FORM_LENGTHS = (-4, 0)
+"""Length classes of the closed form: ||G dt|| <= 1/4 or <= 1; any larger bound is None."""
+
+
+def length_for(generator: Generator, norm: float) -> int | None:
+    """Static length for ||G dt|| <= norm: a class to spare; few classes for the closed form."""
+    length = length_class(norm)
+    if generator.pauli is None:
+        return length
+    return next((known for known in CLOSED_FORM_LENGTHS if length <= known), None)
+
+
 def series_shape(norm: float, dtype: np.dtype) -> tuple[int, int]:
     """(substeps, order) of the Taylor series for ||G dt|| <= norm in the precision of dtype."""
     substeps = max(1, math.ceil(norm / SUBSTEP_NORM - 1e-9))
@@ -143,7 +150,7 @@ def evolve(
             demands (a little slower, as exact).
     """
     if generator.pauli is not None:
-        moved = _rotate(generator.pauli, coefficients, x, dt)
+        moved = _rotate(generator.pauli, coefficients, x, dt, length)
     else:
         moved = _series(generator, coefficients, x, dt, length)
     return generator.coordinates.project(moved)
@@ -152,71 +159,91 @@ def evolve(
 def pauli_components(matrices: Sequence[np.ndarray]) -> np.ndarray:
     """Rows (h0, hx, hy, hz) with H = h0 + h . sigma of each Hermitian 2 x 2 matrix."""
     rows = [
-        [(h[0, 0] + h[1, 1]) / 2, (h[0, 1] + h[1, 0]) / 2, 1j * (h[0, 1] - h[1, 0]) / 2, (h[0, 0] - h[1, 1]) / 2]
+        [
+            (h[0, 0] + h[1, 1]) / 2,
+            (h[0, 1] + h[1, 0]) / 2,
+            1j * (h[0, 1] - h[1, 0]) / 2,
+            (h[0, 0] - h[1, 1]) / 2,
+        ]
         for h in matrices
     ]
     return np.array(rows).real
 
 
-def cos_sqrt(s: Array) -> Array:
-    """cos(sqrt s) for s >= 0, smooth at 0."""
-    return _entire(s, jnp.cos, first=0)
+def cos_sinc(s: Array, bound: float | None) -> tuple[Array, Array]:
+    """cos(w) and sin(w)/w as smooth functions of s = w^2 >= 0.
+
+    Where w <= bound <= 1 is known, their power series; otherwise the series near 0 and the
+    library functions elsewhere.
+    """
+    if bound is not None and bound <= 1.0:
+        order = _even_order(bound, s.dtype)
+        return _even_series(s, 0, order), _even_series(s, 1, order)
+    order, small = _even_order(1.0, s.dtype), s < 1.0
+    near, w = jnp.where(small, s, 0.0), jnp.sqrt(jnp.where(small, 1.0, s))
+    cosine = jnp.where(small, _even_series(near, 0, order), jnp.cos(w))
+    return cosine, jnp.where(small, _even_series(near, 1, order), jnp.sin(w) / w)
 
 
-def sinc_sqrt(s: Array) -> Array:
-    """sin(sqrt s) / sqrt s for s >= 0, smooth at 0."""
-    return _entire(s, lambda r: jnp.sin(r) / r, first=1)
+def _even_order(bound: float, dtype: np.dtype) -> int:
+    """Terms after which bound^(2n) / (2n)! is lost in rounding."""
+    order, tolerance = 1, float(jnp.finfo(dtype).eps) / 8
+    while bound ** (2 * order + 2) / math.factorial(2 * order + 2) > tolerance:
+        order += 1
+    return order
 
 
-def _entire(s: Array, function, first: int) -> Array:
-    """sum_n (-s)^n / (2n + first)! near 0, `function(sqrt s)` elsewhere."""
-    small = s < 1.0
-    near = jnp.where(small, s, 0.0)
-    terms = 5 if s.dtype == jnp.float32 else 9
-    series = jnp.zeros_like(near)
-    for n in reversed(range(terms + 1)):
-        series = series * -near + 1.0 / math.factorial(2 * n + first)
-    return jnp.where(small, series, function(jnp.sqrt(jnp.where(small, 1.0, s))))
+def _even_series(s: Array, first: int, order: int) -> Array:
+    """sum_n (-s)^n / (2n + first)! for n <= order."""
+    total = jnp.zeros_like(s)
+    for n in reversed(range(order + 1)):
+        total = total * -s + 1.0 / math.factorial(2 * n + first)
+    return total
 
 
-def _rotate(pauli: np.ndarray, coefficients: Sequence[Array | float], x: Array, dt: Array | float) -> Array:
+def _rotate(
+    pauli: np.ndarray,
+    coefficients: Sequence[Array | float],
+    x: Array,
+    dt: Array | float,
+    length: int | None,
+) -> Array:
     """exp(-i dt (h0 + h . sigma)) on (re0, re1, im0, im1), in closed form."""
-    h0, hx, hy, hz = (_combine(column, coefficients, dt, x.dtype) for column in pauli.T)
-    angle2 = hx * hx + hy * hy + hz * hz
-    cosine, sinc = cos_sqrt(angle2), sinc_sqrt(angle2)
+    h0, hx, hy, hz = (_combine(weights, coefficients, dt, x.dtype) for weights in pauli.T)
+    bound = None if length is None else 2.0 ** (length / 2)
+    cosine, sinc = cos_sinc(hx * hx + hy * hy + hz * hz, bound)
     a, b, c = sinc * hx, sinc * hy, sinc * hz
     r0, r1, i0, i1 = x
-    # (cos - i (a sx + b sy + c sz)) psi
     moved = (
         cosine * r0 + c * i0 + a * i1 - b * r1,
         cosine * r1 - c * i1 + a * i0 + b * r0,
         cosine * i0 - c * r0 - a * r1 - b * i1,
         cosine * i1 + c * r1 - a * r0 + b * i0,
     )
-    if np.any(pauli[:, 0]):
-        moved = _phase(moved, h0)
-    return jnp.stack(moved)
-
-
-def _phase(psi: tuple[Array, Array, Array, Array], angle: Array) -> tuple[Array, Array, Array, Array]:
-    """exp(-i angle) times the ket (re0, re1, im0, im1)."""
-    cosine, sine = jnp.cos(angle), jnp.sin(angle)
-    r0, r1, i0, i1 = psi
-    return (
-        cosine * r0 + sine * i0,
-        cosine * r1 + sine * i1,
-        cosine * i0 - sine * r0,
-        cosine * i1 - sine * r1,
+    if not pauli[:, 0].any():
+        return jnp.stack(moved)
+    (r0, r1, i0, i1), cosine, sine = moved, jnp.cos(h0), jnp.sin(h0)
+    return jnp.stack(
+        [
+            cosine * r0 + sine * i0,
+            cosine * r1 + sine * i1,
+            cosine * i0 - sine * r0,
+            cosine * i1 - sine * r1,
+        ]
     )
 
 
-def _combine(weights: np.ndarray, coefficients: Sequence[Array | float], dt: Array | float, dtype) -> Array:
+def _combine(
+    weights: np.ndarray, coefficients: Sequence[Array | float], dt: Array | float, dtype
+) -> Array:
     """dt sum_k w_k c_k over the nonzero weights, as a scalar of the given dtype."""
     terms = [w * c for w, c in zip(weights, coefficients, strict=True) if w]
     return jnp.asarray(dt * sum(terms, 0.0), dtype)
 
 
-def merge_known(operators: np.ndarray, coefficients: Sequence[Array | float]) -> tuple[np.ndarray, list]:
+def merge_known(
+    operators: np.ndarray, coefficients: Sequence[Array | float]
+) -> tuple[np.ndarray, list]:
     """Terms whose coefficient is a number while tracing, added into one operator of weight 1."""
     known = [k for k, c in enumerate(coefficients) if not isinstance(c, jax.Array)]
     if len(known) < 2:
@@ -260,7 +287,9 @@ def _series(
 
 def _substeps_by_value(substep, norm: Array, x: Array) -> Array:
     """As many substeps as the traced bound demands; differentiable in both modes."""
-    substeps = jnp.maximum(jnp.ceil(jax.lax.stop_gradient(norm) / SUBSTEP_NORM), 1.0).astype(x.dtype)
+    substeps = jnp.maximum(jnp.ceil(jax.lax.stop_gradient(norm) / SUBSTEP_NORM), 1.0).astype(
+        x.dtype
+    )
 
     def body(carry):
         done, y = carry

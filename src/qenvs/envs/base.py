@@ -19,7 +19,7 @@ from qenvs.dynamics import (
     StateCoordinates,
     build_generator,
     evolve,
-    length_class,
+    length_for,
 )
 from qenvs.dynamics.integrators import as_qarray, integrate
 from qenvs.models.base import Model
@@ -277,13 +277,12 @@ class ControlEnvironment(Environment):
 
     def _length(self) -> int | None:
         """Length class of the series, None where a traced number hides the bound."""
-        if self.generator.has_closed_form:
-            return None
         bounds = np.broadcast_to(self.action_bound, (self.action_dim,))
         coefficients = self._coefficients(list(bounds))
         if not all(map(_checks.is_concrete, [self.dt, *coefficients])):
             return None
-        return length_class(float(self.dt * self.generator.norm_bound(coefficients)))
+        norm = float(self.dt * self.generator.norm_bound(coefficients))
+        return length_for(self.generator, norm)
 
 
 def state_generator(model: Model) -> Generator:

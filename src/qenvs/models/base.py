@@ -158,5 +158,3 @@ def number(default: float) -> Any:
 def basis_ket(dimension: int, index: int) -> np.ndarray:
     """|index>, shape (dimension,)."""
     return np.eye(dimension, dtype=complex)[index]
-
-

@@ -26,9 +26,7 @@ def state_transfer(
     A pi pulse, u = pi/T for the whole duration T = 2, reaches F = 1 on resonance.
     """
     model = TwoLevel(omega0, detuning, gamma1, gamma_phi, initial)
-    return StateTransfer(
-        model, horizon, dt, action_bound, target=basis_ket(2, 1), method=method
-    )
+    return StateTransfer(model, horizon, dt, action_bound, target=basis_ket(2, 1), method=method)
 
 
 def pi_pulse(env: StateTransfer) -> np.ndarray:

@@ -1,0 +1,130 @@
+"""One environment behind the Gymnasium `Env` interface."""
+
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box
+
+from qenvs import _checks
+from qenvs.envs.base import Environment
+from qenvs.registration import make
+from qenvs.wrappers._compiled import CompiledEnv, as_actions, box_bound, run_key
+
+
+class GymnasiumEnv(gymnasium.Env):
+    """A functional environment as a `gymnasium.Env`: NumPy in, NumPy out.
+
+    The i-th episode since the last seeding (i = 0 at the first `reset`) uses the key
+    `keys.episode_key(PRNGKey(seed), i)`, so any episode can be rebuilt with the functional
+    environment; `reset(seed=...)` starts again at i = 0. Reaching the horizon is
+    `terminated=True`, since the pulse duration belongs to the task; `truncated` is always False.
+    Actions beyond the bound act like the bound. For batches use `GymnasiumVectorEnv`, or
+    `jax.vmap` over the functional environment.
+
+    Args:
+        env: functional environment.
+        seed: run seed, 0 <= seed < 2^32, until `reset(seed=...)`.
+        normalize_actions: actions in [-1, 1], multiplied by `env.action_bound` (in float32)
+            before the step; recommended for libraries that assume such a range.
+        render_mode: None, or "rgb_array" for frames of the pulse and the state.
+
+    Raises:
+        ValueError: an action of the wrong shape, NaN or infinite; a seed out of range.
+        gymnasium.error.ResetNeeded: `step` before `reset` or after the end of an episode.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(
+        self,
+        env: Environment,
+        seed: int = 0,
+        normalize_actions: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        self.env = env
+        self.normalize_actions = normalize_actions
+        self.render_mode = _checks.choice("render_mode", render_mode, (None, "rgb_array"))
+        self.closed = False
+        self.observation_space = env.observation_space
+        self._bound = box_bound(env)
+        self.action_space = (
+            Box(-1.0, 1.0, (env.action_dim,)) if normalize_actions else env.action_space
+        )
+        self._compiled = CompiledEnv(env)
+        self._run_key, self._episode = run_key(seed), 0
+        self._leaves: list[jax.Array] | None = None
+        self._actions: list[np.ndarray] = []
+        self._states: list[list[jax.Array]] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start the next episode; a seed starts the run again. No option is defined."""
+        if seed is not None:
+            self._run_key, self._episode = run_key(seed), 0
+        super().reset(seed=seed)
+        self._leaves, words = self._compiled.reset(self._run_key, np.int32(self._episode))
+        self._episode += 1
+        self._record_reset()
+        timestep = self._compiled.views(words)
+        return timestep.observation.copy(), _copies(timestep.info)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Hold `action`, shape (action_dim,), for one interval."""
+        if self._leaves is None:
+            raise ResetNeeded("the episode has ended or never began; call reset() before step()")
+        action = as_actions("action", action, self._bound.shape)
+        applied = action * self._bound if self.normalize_actions else action
+        self._leaves, words = self._compiled.step(self._leaves, applied)
+        timestep = self._compiled.views(words)
+        terminated = bool(timestep.done)
+        self._record_step(applied)
+        if terminated:
+            self._leaves = None
+        info = _copies(timestep.info)
+        return timestep.observation.copy(), float(timestep.reward), terminated, False, info
+
+    def render(self) -> np.ndarray | None:
+        """One RGB frame, uint8 (height, width, 3), of the episode so far."""
+        if self.render_mode is None:
+            raise ValueError('rendering is off; build the environment with render_mode="rgb_array"')
+        if not self._states:
+            raise ResetNeeded("there is nothing to render; call reset() first")
+        from qenvs import plots
+
+        actions = np.array(self._actions).reshape(-1, self.env.action_dim)
+        states = [self._compiled.state(leaves) for leaves in self._states]
+        return plots.frame(self.env, actions, states)
+
+    def close(self) -> None:
+        """Mark the environment as closed; there is nothing to release."""
+        self.closed = True
+
+    def _record_reset(self) -> None:
+        if self.render_mode is not None:
+            self._actions, self._states = [], [self._leaves or []]
+
+    def _record_step(self, applied: np.ndarray) -> None:
+        if self.render_mode is not None:
+            self._actions.append(np.clip(applied, -self._bound, self._bound))
+            self._states.append(self._leaves or [])
+
+
+def _copies(info: dict[str, Any]) -> dict[str, Any]:
+    return {k: _copies(v) if isinstance(v, dict) else np.array(v) for k, v in info.items()}
+
+
+def make_env(
+    task: str,
+    *,
+    seed: int = 0,
+    normalize_actions: bool = False,
+    render_mode: str | None = None,
+    **kwargs: Any,
+) -> GymnasiumEnv:
+    """The entry point behind `gymnasium.make`: task kwargs go to `qenvs.make`."""
+    return GymnasiumEnv(make(task, **kwargs), seed, normalize_actions, render_mode)
