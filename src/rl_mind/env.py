@@ -126,11 +126,7 @@ class VecEnv:
         self.calls = 0
         self._ended: np.ndarray | None = None
         try:
-            self._encode = action_encoder(
-                self.gym_env.single_action_space,
-                num_envs,
-                separate=self.vectorization_mode == "sync",
-            )
+            self._encode = action_encoder(self.gym_env.single_action_space, num_envs)
             self._decode = observation_decoder(self.observation_space, self.device, copy=self._copy)
         except (TypeError, ValueError):
             self.close()
