@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qenvs import _checks
+from qenvs.plots import units
 from qenvs.registration import make
 
 FORMAT, VERSION = "qenvs-pulse", 1
@@ -227,12 +228,6 @@ def from_actions(
         task_kwargs=dict(task_kwargs or {}),
         metrics={name: float(value) for name, value in (metrics or {}).items()},
     )
-
-
-def units(env: Any) -> tuple[str, str]:
-    """Units of time and of the controls in an environment's model."""
-    time_unit = getattr(env.model, "time_unit", "1/omega0")
-    return time_unit, getattr(env.model, "amplitude_unit", "omega0")
 
 
 def _means(actions: np.ndarray, old: float, new: float, count: int) -> np.ndarray:

@@ -1,0 +1,86 @@
+"""The command line: `qenvs list | info | run | train | optimize | demo | doctor`.
+
+Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 failed,
+2 used wrongly, 130 interrupted. Heavy imports happen inside the commands that need them.
+"""
+
+import json
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+
+from qenvs import __version__
+from qenvs.cli import doctor, inspection, learning, playing
+
+app = typer.Typer(
+    name="qenvs",
+    help="Quantum control: list tasks, play pulses, train agents, optimise by gradient.",
+    epilog="Start with: qenvs list, qenvs info TASK, qenvs demo",
+    add_completion=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+)
+inspection.register(app)
+playing.register(app)
+learning.register(app)
+doctor.register(app)
+
+EXPECTED = (ValueError, TypeError, ImportError, OSError)
+"""What a user can cause: the message says enough, a traceback would not help."""
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"qenvs {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Version.")
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit; `arguments` are those of the process by default."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_run(words or ["--help"]))
+
+
+def _run(words: list[str]) -> int:
+    as_json = "--json" in words
+    try:
+        return int(app(words, prog_name="qenvs", standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(as_json, "interrupted", "interrupted", 130)
+    except BrokenPipeError:
+        sys.stdout = None  # the reader has gone; nothing is left to flush
+        return 1
+    except Exception as error:
+        if hasattr(error, "format_message"):  # Click's and Typer's own, whichever is installed
+            return _fail(as_json, "usage", _usage_message(error), 2)
+        if not isinstance(error, EXPECTED) and not as_json:
+            traceback.print_exc()
+        return _fail(as_json, type(error).__name__, _describe(error), 1)
+
+
+def _usage_message(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    message = error.format_message().strip()
+    return f"{message} (see {context.command_path} --help)" if context is not None else message
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _fail(as_json: bool, kind: str, message: str, code: int) -> int:
+    record = {"error": {"type": kind, "message": message, "exit_code": code}}
+    print(json.dumps(record) if as_json else f"qenvs: {message}", file=sys.stderr)
+    return code

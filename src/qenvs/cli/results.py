@@ -1,0 +1,150 @@
+"""What `train`, `optimize` and `demo` leave in their folder below `runs/`."""
+
+import contextlib
+import json
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from qenvs import __version__
+from qenvs.cli import output
+
+
+def new_folder(root: Path, task: str) -> Path:
+    """A folder of its own, `<task>-<time>`, below `root`."""
+    name = f"{task.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for suffix in ("", *(f"-{k}" for k in range(2, 1000))):
+        folder = root / (name + suffix)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise FileExistsError(f"{root / name} and a thousand like it exist; remove some")
+
+
+def write_json(path: Path, record: Any) -> None:
+    """Write a JSON file as a whole or not at all."""
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(output.json_text(record) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def write_config(folder: Path, command: str, **content: Any) -> None:
+    """Write `config.json`: the command, what it was given, the versions it ran with."""
+    import jax
+
+    versions = {"qenvs": __version__, "jax": jax.__version__, "python": platform.python_version()}
+    machine = {"platform": platform.platform(), "device": str(jax.devices()[0])}
+    x64 = bool(jax.config.jax_enable_x64)
+    record = {"command": command, **content, "x64": x64, "versions": versions, "machine": machine}
+    write_json(folder / "config.json", record)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of an earlier run."""
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def write_pulse(
+    folder: Path, task: str, settings: dict[str, Any], env: Any, actions: Any, title: str
+) -> dict[str, float]:
+    """Write `pulse.json` and `pulse.png` of the applied actions; the final info values."""
+    import numpy as np
+
+    from qenvs import pulses
+
+    bound = np.broadcast_to(np.asarray(env.action_bound), (env.action_dim,))
+    applied = np.clip(np.asarray(actions), -bound, bound)
+    states = trajectory(env, applied)
+    final = {name: float(value) for name, value in env.info(states[-1]).items()}
+    pulse = pulses.from_actions(
+        env, applied, "applied", task=task, task_kwargs=settings, metrics=final
+    )
+    pulse.save(folder / "pulse.json")
+    with unless_missing("pulse.png"):
+        _draw_pulse(folder / "pulse.png", env, pulse, states, title)
+    return final
+
+
+def trajectory(env: Any, actions: Any) -> list[Any]:
+    """States before the first and after every action."""
+    import jax
+
+    step = jax.jit(env.step)
+    state, _ = env.reset(jax.random.PRNGKey(0))
+    states = [state]
+    for action in actions:
+        state, _ = step(state, action)
+        states.append(state)
+    return states
+
+
+def _draw_pulse(path: Path, env: Any, pulse: Any, states: list[Any], title: str) -> None:
+    import numpy as np
+
+    from qenvs import plots
+
+    arrays = np.stack([np.asarray(state.base.array) for state in states])
+    values = [float(state.base.value) for state in states]
+    figure, (left, middle, right) = plots.figure(1, 3, width=12, height=3.6)
+    plots.pulse(
+        left,
+        pulse.actions,
+        pulse.dt,
+        names=pulse.control_names,
+        bound=pulse.bound,
+        time_unit=pulse.time_unit,
+        amplitude_unit=pulse.amplitude_unit,
+    )
+    plots.progress(middle, values, pulse.dt, time_unit=pulse.time_unit)
+    if tuple(env.model.dims) == (2,):
+        plots.bloch(right, arrays)
+    else:
+        plots.populations(right, arrays, pulse.dt, time_unit=pulse.time_unit)
+    figure.suptitle(title)
+    figure.savefig(path)
+
+
+def write_learning_curve(path: Path, steps: Any, fidelities: Any, title: str) -> None:
+    """Draw 1 - fidelity, shape (seeds, updates), over the environment steps of each update."""
+    import numpy as np
+
+    from qenvs import plots
+
+    with unless_missing(path.name):
+        figure, ax = plots.figure(width=7, height=4)
+        plots.learning_curve(
+            ax, steps, np.maximum(1 - np.asarray(fidelities, float), 1e-7), quantity="1 - fidelity"
+        )
+        ax.set_yscale("log")
+        figure.suptitle(title)
+        figure.savefig(path)
+
+
+@contextlib.contextmanager
+def unless_missing(name: str) -> Iterator[None]:
+    """Leave a picture out, and say so, where Matplotlib is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        output.note(f"{name} left out: {error}")
+
+
+@contextlib.contextmanager
+def interruptible(folder: Path, resume: str | None, as_json: bool) -> Iterator[None]:
+    """On Ctrl-C say where the results are and how to go on, and exit with code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if as_json:
+            fields = {"type": "interrupted", "message": "interrupted", "exit_code": 130}
+            fields |= {"folder": str(folder), "resume": resume}
+            output.note(json.dumps({"error": fields}))
+        else:
+            output.note(f"\ninterrupted; what was finished is in {folder}")
+            if resume:
+                output.note(f"go on with: {resume}")
+        raise typer.Exit(130) from None
