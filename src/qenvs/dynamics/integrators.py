@@ -15,9 +15,9 @@ from jax import Array
 
 from qenvs.dynamics.coordinates import (
     Coordinates,
-    DensityCoordinates,
     KetCoordinates,
     PropagatorCoordinates,
+    StateCoordinates,
 )
 
 
@@ -66,7 +66,7 @@ def integrate(
     state, h = coordinates.decode(x), dq.asqarray(hamiltonian)
     if isinstance(coordinates, KetCoordinates):
         final = dq.sesolve(h, state.reshape(-1, 1), **settings).final_state.to_jax()
-    elif isinstance(coordinates, DensityCoordinates):
+    elif isinstance(coordinates, StateCoordinates):
         final = dq.mesolve(h, jump_ops, state, **settings).final_state.to_jax()
     elif isinstance(coordinates, PropagatorCoordinates):
         final = dq.sepropagator(h, **settings).final_propagator.to_jax() @ state

@@ -21,8 +21,10 @@ from qenvs.dynamics import (
     evolve,
     length_for,
 )
+from qenvs.dynamics.blocks import build_block_generator
 from qenvs.dynamics.integrators import as_qarray, integrate
 from qenvs.models.base import Model
+from qenvs.models.battery import BlockModel
 from qenvs.observables import is_ket
 
 
@@ -291,6 +293,9 @@ def state_generator(model: Model) -> Generator:
     jumps = [model.jump_terms()[j][1] for j in model.active_jumps()]
     ket = not jumps and is_ket(start)
     known = _checks.is_concrete(start)
+    if isinstance(model, BlockModel) and not ket:
+        matrices = model.hamiltonian_operators()
+        return build_block_generator(model.dims, model.blocks(), matrices, jumps, start)
     return build_generator(
         KetCoordinates if ket else DensityCoordinates,
         model.dims,

@@ -11,3 +11,25 @@ def register_tasks() -> None:
         "flip a driven qubit from |0> to |1>",
         reference="qenvs.tasks.qubit:pi_pulse",
     )
+    register(
+        "battery/TwoLevel-v0",
+        "qenvs.tasks.battery:two_level",
+        "charge a driven qubit that may touch a thermal bath",
+        reference="qenvs.tasks.battery:pi_pulse",
+    )
+    register(
+        "battery/Dicke-v0",
+        "qenvs.tasks.battery:dicke",
+        "charge cells together from the photons of a cavity",
+    )
+    register(
+        "battery/DickeLocal-v0",
+        "qenvs.tasks.battery:dicke_local",
+        "charge cells from a cavity while each cell decays and dephases on its own",
+    )
+    register(
+        "transfer/LambdaSTIRAP-v0",
+        "qenvs.tasks.transfer:lambda_stirap",
+        "carry a Lambda system from |1> to |3> past its lossy level |2>",
+        reference="qenvs.tasks.transfer:stirap_pair",
+    )
