@@ -56,9 +56,9 @@ class GymnasiumEnv(gymnasium.Env):
         )
         self._compiled = CompiledEnv(env)
         self._run_key, self._episode = run_key(seed), 0
-        self._leaves: list[jax.Array] | None = None
+        self._buffer: jax.Array | None = None
         self._actions: list[np.ndarray] = []
-        self._states: list[list[jax.Array]] = []
+        self._history: list[jax.Array] = []
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -67,55 +67,48 @@ class GymnasiumEnv(gymnasium.Env):
         if seed is not None:
             self._run_key, self._episode = run_key(seed), 0
         super().reset(seed=seed)
-        self._leaves, words = self._compiled.reset(self._run_key, np.int32(self._episode))
+        self._buffer = self._compiled.reset(self._run_key, np.int32(self._episode))
         self._episode += 1
-        self._record_reset()
-        timestep = self._compiled.views(words)
-        return timestep.observation.copy(), _copies(timestep.info)
+        self._actions, self._history = [], []
+        self._record(self._buffer)
+        timestep = self._compiled.timestep(self._buffer)
+        return timestep.observation, timestep.info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Hold `action`, shape (action_dim,), for one interval."""
-        if self._leaves is None:
+        if self._buffer is None:
             raise ResetNeeded("the episode has ended or never began; call reset() before step()")
         action = as_actions("action", action, self._bound.shape)
         applied = action * self._bound if self.normalize_actions else action
-        self._leaves, words = self._compiled.step(self._leaves, applied)
-        timestep = self._compiled.views(words)
+        buffer = self._compiled.step(self._buffer, applied)
+        timestep = self._compiled.timestep(buffer)
         terminated = bool(timestep.done)
-        self._record_step(applied)
-        if terminated:
-            self._leaves = None
-        info = _copies(timestep.info)
-        return timestep.observation.copy(), float(timestep.reward), terminated, False, info
+        self._buffer = None if terminated else buffer
+        self._record(buffer, applied)
+        return timestep.observation, float(timestep.reward), terminated, False, timestep.info
 
     def render(self) -> np.ndarray | None:
         """One RGB frame, uint8 (height, width, 3), of the episode so far."""
         if self.render_mode is None:
             raise ValueError('rendering is off; build the environment with render_mode="rgb_array"')
-        if not self._states:
+        if not self._history:
             raise ResetNeeded("there is nothing to render; call reset() first")
         from qenvs import plots
 
         actions = np.array(self._actions).reshape(-1, self.env.action_dim)
-        states = [self._compiled.state(leaves) for leaves in self._states]
-        return plots.frame(self.env, actions, states)
+        return plots.frame(self.env, actions, [self._compiled.state(b) for b in self._history])
 
     def close(self) -> None:
         """Mark the environment as closed; there is nothing to release."""
         self.closed = True
 
-    def _record_reset(self) -> None:
-        if self.render_mode is not None:
-            self._actions, self._states = [], [self._leaves or []]
-
-    def _record_step(self, applied: np.ndarray) -> None:
-        if self.render_mode is not None:
+    def _record(self, buffer: jax.Array, applied: np.ndarray | None = None) -> None:
+        """Remember the state reached and the action that led there, for frames."""
+        if self.render_mode is None:
+            return
+        self._history.append(buffer)
+        if applied is not None:
             self._actions.append(np.clip(applied, -self._bound, self._bound))
-            self._states.append(self._leaves or [])
-
-
-def _copies(info: dict[str, Any]) -> dict[str, Any]:
-    return {k: _copies(v) if isinstance(v, dict) else np.array(v) for k, v in info.items()}
 
 
 def make_env(

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from gymnasium import vector
 from gymnasium.error import ResetNeeded
@@ -13,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from qenvs import _checks
 from qenvs.envs.base import Environment, TimeStep
 from qenvs.registration import make
-from qenvs.wrappers._compiled import CompiledEnv, as_actions, box_bound, run_key
+from qenvs.wrappers._compiled import CompiledEnv, as_actions, box_bound, run_key, select
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 
@@ -71,9 +70,10 @@ class GymnasiumVectorEnv(VectorEnv):
         self.normalize_actions = normalize_actions
         self._mode = _mode_value(autoreset_mode)
         self.metadata = _metadata(self._mode)
-        if max_episode_steps is not None:
-            max_episode_steps = _checks.integer("max_episode_steps", max_episode_steps, minimum=1)
         self._limit = max_episode_steps
+        if max_episode_steps is not None:
+            self._limit = _checks.integer("max_episode_steps", max_episode_steps, minimum=1)
+        self._everywhere = np.ones(self.num_envs, bool)
         self._bound = box_bound(env)
         self.single_observation_space = env.observation_space
         box = Box(-1.0, 1.0, (env.action_dim,)) if normalize_actions else env.action_space
@@ -82,7 +82,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self.action_space = batch_space(box, self.num_envs)
         self._compiled = CompiledEnv(env, self.num_envs)
         self._start_run(seed)
-        self._leaves: list[Any] | None = None
+        self._buffer: Any = None
 
     def _start_run(self, seed: int) -> None:
         self._run_key = run_key(seed)
@@ -98,92 +98,84 @@ class GymnasiumVectorEnv(VectorEnv):
         """
         mask = (options or {}).get("reset_mask")
         if mask is not None:
-            return self._reset_some(self._checked_mask(mask, seed))
+            mask = self._checked_mask(mask, seed)
+            self._restart(mask)
+            return self._opening(mask)
         if seed is not None:
             self._start_run(seed)
         super().reset(seed=seed)
-        everywhere = np.ones(self.num_envs, bool)
-        self._leaves, self._last = self._begin(everywhere)
-        self._ended = ~everywhere
+        self._buffer = self._begin(self._everywhere)
+        self._ended = ~self._everywhere
         self._elapsed = np.zeros(self.num_envs, np.int64)
-        return self._last.observation.copy(), _infos(self._last.info, everywhere)
+        return self._opening(self._everywhere)
 
     def step(
         self, actions: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance every sub-environment by one interval; `actions` has shape (B, action_dim)."""
         actions = as_actions("actions", actions, (self.num_envs, self._bound.size))
-        if self._leaves is None:
+        if self._buffer is None:
             raise ResetNeeded("no episode has begun; call reset() before step()")
-        if self._mode == DISABLED and self._ended.any():
+        if self._mode == DISABLED and np.count_nonzero(self._ended):
             ended = np.flatnonzero(self._ended).tolist()
             raise ResetNeeded(
                 f"the episodes of sub-environments {ended} have ended; call "
                 'reset(options={"reset_mask": mask}) with True there'
             )
-        restarting = self._ended.copy()
-        timestep, truncated = self._advance(actions, restarting)
-        terminated = timestep.done.copy()
-        self._ended = terminated | truncated
-        everywhere = np.ones(self.num_envs, bool)
-        infos = _infos(timestep.info, everywhere)
-        observation, reward = timestep.observation, timestep.reward.astype(np.float32)
-        if self._mode == SAME_STEP and self._ended.any():
+        if np.count_nonzero(self._ended) < self.num_envs:
+            applied = actions * self._bound if self.normalize_actions else actions
+            self._buffer = self._compiled.step(self._buffer, applied)
+        self._elapsed += 1
+        self._restart(self._ended)
+        timestep = self._compiled.timestep(self._buffer)
+        truncated = self._truncated()
+        self._ended = timestep.done | truncated
+        if self._mode == SAME_STEP and np.count_nonzero(self._ended):
             observation, infos = self._restart_in_step(timestep)
-        return observation.copy(), reward, terminated, truncated, infos
+        else:
+            observation, infos = timestep.observation, _infos(timestep.info, self._everywhere)
+        reward = timestep.reward.astype(np.float32, copy=False)
+        return observation, reward, timestep.done, truncated, infos
 
     def close(self, **kwargs: Any) -> None:
         """Mark the environment as closed; there is nothing to release."""
         self.closed = True
 
-    def _advance(self, actions: np.ndarray, restarting: np.ndarray) -> tuple[TimeStep, np.ndarray]:
-        """Step where no episode begins, begin one where `restarting`."""
-        if restarting.all():
-            self._leaves, self._last = self._begin(restarting)
-        else:
-            applied = actions * self._bound if self.normalize_actions else actions
-            self._leaves, words = self._compiled.step(self._leaves, applied)
-            self._last = self._compiled.views(words)
-            if restarting.any():
-                self._merge(restarting, *self._begin(restarting))
-        self._elapsed = np.where(restarting, 0, self._elapsed + 1)
+    def _truncated(self) -> np.ndarray:
+        """Which episodes have reached `max_episode_steps`."""
         if self._limit is None:
-            return self._last, np.zeros(self.num_envs, bool)
-        return self._last, self._elapsed >= self._limit
+            return np.zeros(self.num_envs, bool)
+        return self._elapsed >= self._limit
+
+    def _restart(self, mask: np.ndarray) -> None:
+        """Begin the next episode where the mask is True."""
+        count = np.count_nonzero(mask)
+        if count == 0:
+            return
+        fresh = self._begin(mask)
+        self._buffer = fresh if count == self.num_envs else select(mask, fresh, self._buffer)
+        self._elapsed[mask] = 0
+        self._ended = self._ended & ~mask
+
+    def _begin(self, mask: np.ndarray) -> Any:
+        """Reset everywhere; only the masked sub-environments use up an episode index."""
+        index = self._episodes * self.num_envs + np.arange(self.num_envs, dtype=np.int32)
+        self._episodes = self._episodes + mask.astype(np.int32)
+        return self._compiled.reset(self._run_key, index)
+
+    def _opening(self, mask: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        """Observation and infos after a reset of the masked sub-environments."""
+        timestep = self._compiled.timestep(self._buffer)
+        return timestep.observation, _infos(timestep.info, mask)
 
     def _restart_in_step(self, ended: TimeStep) -> tuple[np.ndarray, dict[str, Any]]:
         """SAME_STEP: begin new episodes where `_ended`; keep what ended in the infos."""
-        mask = self._ended.copy()
-        self._merge(mask, *self._begin(mask))
-        self._elapsed[mask] = 0
-        self._ended = np.zeros_like(mask)
-        infos = _infos(self._last.info, np.ones_like(mask))
-        infos["final_obs"] = np.where(mask[:, None], ended.observation, np.float32(0))
-        infos["_final_obs"] = mask.copy()
-        infos["final_info"] = _infos(_where(mask, ended.info, None), mask)
-        infos["_final_info"] = mask
-        return self._last.observation, infos
-
-    def _begin(self, mask: np.ndarray) -> tuple[list[Any], TimeStep]:
-        """Reset everywhere; the episodes of the masked sub-environments count as begun."""
-        index = self._episodes * self.num_envs + np.arange(self.num_envs, dtype=np.int32)
-        self._episodes = self._episodes + mask.astype(np.int32)
-        leaves, words = self._compiled.reset(self._run_key, index)
-        return leaves, self._compiled.views(words)
-
-    def _merge(self, mask: np.ndarray, leaves: list[Any], timestep: TimeStep) -> None:
-        """Take the masked rows from a reset, the others as they are."""
-        if mask.all():
-            self._leaves, self._last = leaves, timestep
-            return
-        self._leaves = _where(mask, leaves, self._leaves)
-        self._last = _where(mask, timestep, self._last)
-
-    def _reset_some(self, mask: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        self._merge(mask, *self._begin(mask))
-        self._ended = self._ended & ~mask
-        self._elapsed = np.where(mask, 0, self._elapsed)
-        return self._last.observation.copy(), _infos(self._last.info, mask)
+        mask = self._ended
+        self._restart(mask)
+        observation, infos = self._opening(self._everywhere)
+        final_obs = np.where(mask[:, None], ended.observation, np.float32(0))
+        final = {"final_obs": final_obs, "final_info": ended.info}
+        return observation, infos | _infos(final, mask)
 
     def _checked_mask(self, mask: Any, seed: int | None) -> np.ndarray:
         array = np.asarray(mask)
@@ -194,29 +186,16 @@ class GymnasiumVectorEnv(VectorEnv):
             )
         if seed is not None:
             raise ValueError("a seed restarts the whole run; call reset(seed=...) without a mask")
-        if self._leaves is None:
+        if self._buffer is None:
             raise ResetNeeded("no episode has begun; call reset() once before a partial reset")
         return array
 
 
-def _where(mask: np.ndarray, new: Any, old: Any) -> Any:
-    """Rows of `new` where the mask is True, else those of `old` (None: zeros), leaf by leaf."""
-
-    def select(a: Any, b: Any) -> np.ndarray:
-        a = np.asarray(a)
-        rows = mask.reshape(-1, *(1 for _ in a.shape[1:]))
-        return np.where(rows, a, np.asarray(b).astype(a.dtype))
-
-    if old is None:
-        return jax.tree.map(lambda a: select(a, 0), new)
-    return jax.tree.map(select, new, old)
-
-
 def _infos(info: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
-    """Copies of the arrays, and a mask `_key` beside every key."""
+    """The arrays with a mask `_key` beside every key, on every level."""
     infos: dict[str, Any] = {}
     for key, value in info.items():
-        infos[key] = _infos(value, mask) if isinstance(value, dict) else value.copy()
+        infos[key] = _infos(value, mask) if isinstance(value, dict) else value
         infos[f"_{key}"] = mask.copy()
     return infos
 
