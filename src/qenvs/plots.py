@@ -44,7 +44,9 @@ def figure(rows: int = 1, columns: int = 1, width: float = 7.0, height: float = 
 
 def _new_figure(width: float, height: float, dpi: int, layout: Any = None) -> "Figure":
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("plots need Matplotlib; install the extra: pip install '.[plots]'")
+        raise ImportError(
+            "plots need Matplotlib, the extra qenvs[plots]; in this project: pip install '.[plots]'"
+        )
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

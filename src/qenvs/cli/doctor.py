@@ -85,7 +85,7 @@ def _device() -> Check:
     import jax
 
     devices = ", ".join(str(device) for device in jax.devices())
-    precision = "float64" if jax.config.jax_enable_x64 else "float32"
+    precision = jax.numpy.result_type(float)
     idle = jax.default_backend() == "cpu" and shutil.which("nvidia-smi") is not None
     advice = "a GPU is present, but JAX does not use it: pip install 'jax[cuda12]'" if idle else ""
     return Check("device", "ok", f"{devices}, {precision}, {os.cpu_count()} cores", advice)

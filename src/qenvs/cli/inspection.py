@@ -31,7 +31,7 @@ def _summary(spec: registration.TaskSpec) -> dict[str, Any]:
 
 
 def info(
-    task: options.TaskId, settings: options.Settings = [], as_json: options.AsJson = False
+    task: options.TaskId, settings: options.Settings = None, as_json: options.AsJson = False
 ) -> None:
     """Describe a task: physics, units, arguments, reference."""
     spec = options.task_spec(task)

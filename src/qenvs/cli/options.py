@@ -12,7 +12,9 @@ SETTINGS_HELP = "Keyword argument of the task, e.g. --set detuning=0.1; may be r
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Task id, see: qenvs list")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
-Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help=SETTINGS_HELP)]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SETTINGS_HELP)
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random number.")]
 DoublePrecision = Annotated[
     bool, typer.Option("--x64", help="Compute in float64 (as JAX_ENABLE_X64=1 does).")
@@ -30,10 +32,10 @@ class UsageError(Exception):
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
-def parse_settings(settings: list[str]) -> dict[str, Any]:
+def parse_settings(settings: list[str] | None) -> dict[str, Any]:
     """`["a=1", "b=text"]` as {"a": 1, "b": "text"}: numbers, booleans, lists, else text."""
     values = {}
-    for setting in settings:
+    for setting in settings or ():
         name, equals, text = setting.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"--set must read key=value, got {setting!r}")

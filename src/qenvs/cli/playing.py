@@ -33,7 +33,7 @@ def run(
     task: options.TaskId,
     policy: PolicyName = Policy.reference,
     pulse: PulseFile = None,
-    settings: options.Settings = [],
+    settings: options.Settings = None,
     seed: options.Seed = 0,
     x64: options.DoublePrecision = False,
     as_json: options.AsJson = False,

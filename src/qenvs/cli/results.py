@@ -38,8 +38,14 @@ def write_config(folder: Path, command: str, **content: Any) -> None:
 
     versions = {"qenvs": __version__, "jax": jax.__version__, "python": platform.python_version()}
     machine = {"platform": platform.platform(), "device": str(jax.devices()[0])}
-    x64 = bool(jax.config.jax_enable_x64)
-    record = {"command": command, **content, "x64": x64, "versions": versions, "machine": machine}
+    precision = str(jax.numpy.result_type(float))
+    record = {
+        "command": command,
+        **content,
+        "precision": precision,
+        "versions": versions,
+        "machine": machine,
+    }
     write_json(folder / "config.json", record)
 
 
