@@ -31,8 +31,10 @@ def run_console(example: Example) -> str | None:
     """Run the lines `$ qenvs ...` of a block; what went wrong, or None."""
     for line in str(example.parsed).splitlines():
         if line.startswith("$ qenvs "):
-            command = [sys.executable, "-m", "qenvs.cli", *shlex.split(line[8:])]
-            done = subprocess.run(command, capture_output=True, text=True)
+            command = [sys.executable, "-c", "from qenvs.cli import main; main()"]
+            done = subprocess.run(
+                [*command, *shlex.split(line[8:])], capture_output=True, text=True
+            )
             if done.returncode:
                 return f"{line}\nleft with {done.returncode}\n{done.stdout}{done.stderr}"
     return None
