@@ -208,7 +208,9 @@ def test_functional_wrappers_run_without_gymnasium():
     assert in_fresh_python(code).strip() == "(5,)"
 
 
-PRIVATE_ARRAY = re.compile(r"jaxlib|jax\._src|ArrayImpl|DeviceArray|(jnp|jax\.numpy)\.ndarray")
+PRIVATE_ARRAY = re.compile(
+    r"(import|from) jaxlib|jax\._src|ArrayImpl|DeviceArray|(jnp|jax\.numpy)\.ndarray"
+)
 
 
 def test_PK_5_arrays_are_recognised_by_their_public_type_alone():
