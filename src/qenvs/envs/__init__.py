@@ -1,6 +1,14 @@
 """Functional environments: state in, state out; jit, vmap and grad apply to them directly."""
 
 from qenvs.envs.base import ControlEnvironment, Environment, EnvState, TimeStep
+from qenvs.envs.gate import GateControl
 from qenvs.envs.state_transfer import StateTransfer
 
-__all__ = ["ControlEnvironment", "EnvState", "Environment", "StateTransfer", "TimeStep"]
+__all__ = [
+    "ControlEnvironment",
+    "EnvState",
+    "Environment",
+    "GateControl",
+    "StateTransfer",
+    "TimeStep",
+]

@@ -33,3 +33,20 @@ def register_tasks() -> None:
         "carry a Lambda system from |1> to |3> past its lossy level |2>",
         reference="qenvs.tasks.transfer:stirap_pair",
     )
+    register(
+        "transmon/XGate-v0",
+        "qenvs.tasks.transmon:x_gate",
+        "implement X on a transmon without leaking to its third level",
+        reference="qenvs.tasks.transmon:drag_x",
+    )
+    register(
+        "transmon/SXGate-v0",
+        "qenvs.tasks.transmon:sx_gate",
+        "implement the square root of X on a transmon",
+        reference="qenvs.tasks.transmon:drag_sx",
+    )
+    register(
+        "transmon/CRGate-v0",
+        "qenvs.tasks.transmon:cr_gate",
+        "implement ZX(pi/2) on two coupled transmons by cross resonance",
+    )
