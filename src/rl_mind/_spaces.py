@@ -75,7 +75,10 @@ def action_encoder(space: Space[Any], num_envs: int) -> Encoder:
     what is no tensor or has no integers for a Discrete space, ValueError for a wrong shape.
     """
     if not isinstance(space, spaces.Box | spaces.Discrete):
-        raise _unsupported(space, "action")
+        raise TypeError(
+            f"the action space must be Box or Discrete, got {space}: translate it with "
+            "gymnasium.wrappers.TransformAction"
+        )
     discrete = isinstance(space, spaces.Discrete)
     shape = (num_envs, *(space.shape or ()))
     dtype = torch.long if discrete else _torch_dtype(np.dtype(space.dtype))
@@ -133,8 +136,6 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 def _unsupported(space: Space[Any], what: str) -> TypeError:
     return TypeError(
-        f"the {what} space must be made of tensors of fixed shape (Box, Discrete"
-        + (", or Dict of these and MultiBinary" if what != "action" else "")
-        + f"), got {space}: pad or flatten it with a wrapper such as "
-        "gymnasium.wrappers.FlattenObservation"
+        f"the {what} space must be Box, Discrete, or a Dict of these and MultiBinary, got {space}: "
+        "pad what varies in size, and gymnasium.wrappers.FlattenObservation makes a Box of the rest"
     )

@@ -171,6 +171,7 @@ class _Stepper(Generic[A_co]):
         """Return the B steps of one call, and which of them are transitions rather than resets."""
         action = self._policy(self._obs)
         _check_action(action, self.env.num_envs)
+        action = action.map(torch.clone)  # a captured CUDA graph writes every output to one place
         step = self.env.step(action.value)
         transitions = Transitions(
             self._obs, action, step.reward, step.next_obs, step.terminated, step.truncated

@@ -191,12 +191,12 @@ def gae(
         reward, value=value, next_value=next_value, terminated=terminated, truncated=truncated
     )
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
-    keep = gamma * lam * ~(terminated | truncated)
-    advantage = torch.zeros_like(delta)
-    last = delta.new_zeros(delta.shape[1:])
+    done = terminated | truncated
+    advantage = torch.empty_like(delta)
+    following = delta.new_zeros(delta.shape[1:])
     for t in reversed(range(len(delta))):
-        last = delta[t] + keep[t] * last
-        advantage[t] = last
+        following = delta[t] + gamma * lam * following.masked_fill(done[t], 0.0)
+        advantage[t] = following
     return advantage
 
 

@@ -58,7 +58,7 @@ class Frames:
                 f"got {frame.dtype} of shape {frame.shape}"
             )
         png = BytesIO()
-        _pillow().fromarray(frame).save(png, "PNG", compress_level=1)
+        _pillow().fromarray(frame).save(png, "PNG")
         self._images.append(png.getvalue())
 
     def save(self, path: str | Path) -> Path:

@@ -1,0 +1,512 @@
+"""VecEnv: what it accepts, what it hands out, and what happens when an episode ends."""
+
+import inspect
+import typing
+from dataclasses import fields
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rl_mind import core, env
+from rl_mind.core import named_leaves
+from rl_mind.env import EnvStep, Observation, VecEnv
+
+MODES = pytest.mark.parametrize("same_step", [False, True], ids=["next-step", "same-step"])
+COUNTERS = pytest.mark.parametrize("name", ["toy/Counter-v0", "toy/Batched-v0"])
+
+
+def acting(number: int, num_envs: int = 2) -> torch.Tensor:
+    return torch.full((num_envs,), number)
+
+
+def bare(observation: Observation) -> torch.Tensor:
+    assert isinstance(observation, torch.Tensor)
+    return observation
+
+
+# --- observations and spaces ---
+
+
+@pytest.mark.claims("V-ST-1")
+def test_observation_is_a_tensor_or_a_struct():
+    assert set(typing.get_args(env.Observation)) == {torch.Tensor, core.TensorStruct}
+
+
+@pytest.mark.claims("V-ST-2", "V-RS-1", "V-RS-2", "V-ES-2")
+@pytest.mark.parametrize("num_envs", [1, 3])
+@COUNTERS
+def test_flat_observations_are_plain_tensors(name, num_envs):
+    vec = VecEnv(name, num_envs)
+    assert list(inspect.signature(vec.reset).parameters) == []
+    obs = vec.reset()
+    assert type(obs) is torch.Tensor and obs.shape == (num_envs, 3)
+    step = vec.step(acting(1, num_envs))
+    assert bare(step.obs).shape == bare(step.next_obs).shape == (num_envs, 3)
+    assert step.reward.shape == step.terminated.shape == step.truncated.shape == (num_envs,)
+    assert step.done.shape == (num_envs,)
+
+
+@pytest.mark.claims("V-ST-3", "V-RS-2")
+def test_a_dict_space_becomes_a_struct_with_a_field_per_key():
+    obs = VecEnv("toy/Structured-v0", 2).reset()
+    assert isinstance(obs, core.TensorStruct) and len(obs) == 2
+    found = {name: (tuple(leaf.shape), leaf.dtype) for name, leaf in named_leaves(obs)}
+    assert found == {
+        "clock": ((2, 1), torch.float32),
+        "kart.buttons": ((2, 4), torch.int8),
+        "kart.gear": ((2,), torch.long),
+        "kart.image": ((2, 2, 2, 3), torch.uint8),
+    }
+
+
+@pytest.mark.claims("V-Q1")
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Tuple([spaces.Discrete(2)]),
+        spaces.MultiBinary(3),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Text(4),
+        spaces.Dict({"cars": spaces.Sequence(spaces.Discrete(2))}),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_a_space_without_fixed_tensors_is_refused_by_name(space):
+    kind = "Sequence" if isinstance(space, spaces.Dict) else type(space).__name__
+    with pytest.raises(TypeError, match=f"(?s)observation space must be .* got {kind}.*pad"):
+        VecEnv("toy/Spaces-v0", 2, observation=space)
+
+
+@pytest.mark.claims("V-Q1")
+@pytest.mark.parametrize("space", [spaces.MultiBinary(3), spaces.Dict(a=spaces.Discrete(2))])
+def test_an_action_space_must_be_box_or_discrete(space):
+    with pytest.raises(TypeError, match="action space must be Box or Discrete"):
+        VecEnv("toy/Spaces-v0", 2, action=space)
+
+
+@pytest.mark.parametrize("key", ["two words", "class", "map", "1st"])
+def test_a_dict_key_that_cannot_be_a_field_is_refused(key):
+    space = spaces.Dict({key: spaces.Discrete(2)})
+    with pytest.raises(ValueError, match=f"key '{key}' of `obs` cannot become a field"):
+        VecEnv("toy/Spaces-v0", 2, observation=space)
+
+
+@pytest.mark.claims("V-Q2")
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (np.float64, torch.float32),
+        (np.float32, torch.float32),
+        (np.float16, torch.float16),
+        (np.uint8, torch.uint8),
+        (np.int32, torch.int32),
+    ],
+)
+def test_dtypes(dtype, expected):
+    space = spaces.Box(0, 1, (3,), dtype)
+    vec = VecEnv("toy/Spaces-v0", 2, observation=space)
+    assert bare(vec.reset()).dtype == expected
+    step = vec.step(torch.zeros(2, 2))
+    assert step.reward.dtype == torch.float32
+    assert step.terminated.dtype == step.truncated.dtype == step.done.dtype == torch.bool
+
+
+@pytest.mark.claims("V-Q2")
+@COUNTERS
+def test_PF_4_flags_are_torch_bool_and_rewards_float32(name):
+    vec = VecEnv(name, 2)
+    vec.reset()
+    step = vec.step(acting(0))
+    assert (step.reward.dtype, step.terminated.dtype) == (torch.float32, torch.bool)
+
+
+# --- autoreset ---
+
+
+@pytest.mark.claims("V-AR-1", "V-AR-2", "V-AR-3", "V-Q3", "V-Q4", "V-ES-3", "V-ES-4", "V-RS-7")
+@COUNTERS
+def test_VE_4_next_step_reset(name):
+    vec = VecEnv(name, 2)
+    vec.reset()
+    for t in (1, 2):
+        step = vec.step(acting(7))
+        assert step.obs.tolist() == [[0, t, 7]] * 2 and not step.done.any()
+    ending = vec.step(acting(7))
+    assert ending.obs.tolist() == ending.next_obs.tolist() == [[0, 3, 7]] * 2
+    assert ending.terminated.all() and not ending.truncated.any()
+    fresh = vec.step(acting(9))  # ignored
+    assert fresh.obs.tolist() == fresh.next_obs.tolist() == [[1, 0, -1]] * 2
+    assert fresh.reward.tolist() == [0, 0] and not fresh.done.any()
+    assert vec.step(acting(4)).obs.tolist() == [[1, 1, 4]] * 2
+
+
+@pytest.mark.claims("V-AR-1", "V-AR-4", "V-AR-5", "V-Q3", "V-ES-3", "V-ES-4", "V-RS-7")
+@COUNTERS
+def test_VE_4_same_step_reset(name):
+    vec = VecEnv(name, 2, same_step_reset=True)
+    obs = vec.reset()
+    for t in range(1, 10):
+        step = vec.step(acting(t))
+        assert step.reward.tolist() == [1, 1]
+        assert step.next_obs.tolist() == [[(t - 1) // 3, (t - 1) % 3 + 1, t]] * 2
+        assert (bare(step.next_obs)[:, 1] == bare(obs)[:, 1] + 1).all()
+        if t % 3 == 0:
+            assert step.done.all() and step.obs.tolist() == [[t // 3, 0, -1]] * 2
+        else:
+            assert not step.done.any() and torch.equal(bare(step.obs), bare(step.next_obs))
+        obs = step.obs
+
+
+def test_VE_4_only_ended_rows_get_their_final_observation():
+    vec = VecEnv("toy/Counter-v0", 4, seed=0, same_step_reset=True, horizons=(1, 5), random=True)
+    vec.reset()
+    step = vec.step(acting(2, 4))
+    assert 0 < step.done.sum() < 4
+    assert (bare(step.next_obs)[:, 1] == 1).all()
+    assert (bare(step.obs)[:, 1] == (~step.done).float()).all()
+
+
+def test_a_same_step_end_without_final_observation_is_an_error():
+    vec = VecEnv("toy/Careless-v0", 2, same_step_reset=True, horizon=1)
+    vec.reset()
+    with pytest.raises(ValueError, match="`final_obs` where an episode ends"):
+        vec.step(acting(0))
+
+
+@MODES
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_final_observations_of_structs(same_step, num_envs):
+    vec = VecEnv("toy/Structured-v0", num_envs, same_step_reset=same_step)
+    vec.reset()
+    for _ in range(3):
+        step = vec.step(torch.zeros(num_envs, 2))
+    final = {name: leaf[0].tolist() for name, leaf in named_leaves(step.next_obs)}
+    assert final["clock"] == [3] and final["kart.gear"] == 0
+    assert final["kart.buttons"] == [1, 1, 0, 0] and final["kart.image"][0][0] == [3] * 3
+    clock = dict(named_leaves(step.obs))["clock"]
+    assert (clock == (0 if same_step else 3)).all()
+
+
+@pytest.mark.claims("V-ES-1", "V-ES-5", "V-ES-6", "V-ES-7")
+@pytest.mark.parametrize(
+    ("ending", "terminated", "truncated"),
+    [("terminated", True, False), ("truncated", False, True), ("both", True, True)],
+)
+def test_the_two_ways_to_end_are_kept_apart(ending, terminated, truncated):
+    names = [field.name for field in fields(EnvStep)]
+    assert names == ["obs", "next_obs", "reward", "terminated", "truncated"]
+    vec = VecEnv("toy/Counter-v0", 2, horizons=(1,), ending=ending)
+    vec.reset()
+    step = vec.step(acting(0))
+    assert step.reward.tolist() == [1, 1]
+    assert step.terminated.tolist() == [terminated] * 2
+    assert step.truncated.tolist() == [truncated] * 2
+    assert torch.equal(step.done, step.terminated | step.truncated) and step.done.all()
+
+
+@MODES
+def test_TB_5_a_time_limit_is_a_truncation(same_step):
+    vec = VecEnv(
+        "toy/Counter-v0", 2, same_step_reset=same_step, horizons=(99,), max_episode_steps=4
+    )
+    vec.reset()
+    flags = [vec.step(acting(0)) for _ in range(4)]
+    assert [step.truncated.tolist() for step in flags] == [[False] * 2] * 3 + [[True] * 2]
+    assert not any(step.terminated.any() for step in flags)
+
+
+# --- construction and attributes ---
+
+
+@pytest.mark.claims("V-VE-1")
+def test_signature():
+    parameters = inspect.signature(VecEnv).parameters
+    positional = [
+        (p.name, p.default) for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    assert positional == [
+        ("env_name", inspect.Parameter.empty),
+        ("num_envs", inspect.Parameter.empty),
+        ("seed", None),
+        ("same_step_reset", False),
+        ("wrappers", ()),
+    ]
+    assert [*parameters][-1] == "kwargs"
+
+
+@pytest.mark.claims("V-VE-2", "V-VE-3", "V-VE-4", "V-VE-6", "V-VE-7", "V-Q8")
+def test_attributes_repeat_the_arguments():
+    wrappers = [gymnasium.wrappers.RecordEpisodeStatistics]
+    vec = VecEnv("toy/Counter-v0", 3, 5, True, wrappers, horizons=(2,))
+    assert (vec.env_name, vec.num_envs, vec.same_step_reset) == ("toy/Counter-v0", 3, True)
+    assert vec.wrappers == wrappers and vec.env_kwargs == {"horizons": (2,)}
+    assert isinstance(vec.gym_env, SyncVectorEnv) and vec.gym_env.num_envs == 3
+    assert vec.gym_env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert all(env.horizons == (2,) for env in vec.gym_unwrapped)  # pyright: ignore
+    vec.reset()
+    vec.step(acting(0, 3))
+    assert [env.t for env in vec.gym_unwrapped] == [1, 1, 1]  # pyright: ignore
+
+
+@pytest.mark.claims("V-VE-5", "V-Q7")
+def test_wrappers_apply_from_left_to_right():
+    def add(number):
+        return lambda env: gymnasium.wrappers.TransformReward(env, lambda r: 10 * r + number)
+
+    vec = VecEnv("toy/Counter-v0", 2, wrappers=[add(2), add(3)])
+    vec.reset()
+    assert vec.step(acting(0)).reward.tolist() == [123, 123]
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)]
+)
+def test_num_envs_must_be_a_positive_integer(num_envs, error):
+    with pytest.raises(error, match="`num_envs` must be"):
+        VecEnv("CartPole-v1", num_envs)
+    assert VecEnv("CartPole-v1", np.int64(2)).num_envs == 2  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", ["transmon/NoSuchGate-v0", "NoSuchEnv-v0", "CartPole-v99"])
+def test_an_unknown_name_says_what_to_import(name):
+    with pytest.raises(ValueError, match=f"got '{name}'.*import.*'package:{name}'"):
+        VecEnv(name, 2)
+
+
+@pytest.mark.claims("V-Q5")
+@COUNTERS
+@MODES
+def test_equal_seeds_give_equal_runs(name, same_step):
+    def run(seed):
+        vec = VecEnv("CartPole-v1", 3, seed=seed, same_step_reset=same_step)
+        rows = [bare(vec.reset())]
+        rows += [bare(vec.step(torch.ones(3).long()).obs) for _ in range(30)]
+        return torch.stack([*rows, bare(vec.reset())])
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+
+
+@pytest.mark.claims("V-Q5")
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_a_second_reset_goes_on_with_the_random_stream(mode):
+    vec = VecEnv("CartPole-v1", 2, seed=3, vectorization_mode=mode)
+    first, second = bare(vec.reset()), bare(vec.reset())
+    assert not torch.equal(first, second)
+    raw = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode=mode)
+    assert torch.equal(first, torch.from_numpy(raw.reset(seed=3)[0]))
+    assert torch.equal(second, torch.from_numpy(raw.reset()[0]))
+
+
+@pytest.mark.claims("V-Q6")
+@pytest.mark.parametrize("seed", [None, 0])
+def test_torch_randomness_is_left_alone(seed):
+    state = torch.get_rng_state()
+    vec = VecEnv("CartPole-v1", 2, seed=seed)
+    start = bare(vec.reset())
+    vec.step(acting(1))
+    assert torch.equal(torch.get_rng_state(), state)
+    if seed is None:
+        assert not torch.equal(start, bare(VecEnv("CartPole-v1", 2, seed=seed).reset()))
+
+
+# --- properties ---
+
+
+@pytest.mark.claims("V-PR-1", "V-PR-3", "V-PR-6", "V-PR-7", "V-PR-8")
+def test_properties_of_continuous_and_discrete_environments():
+    pendulum, cartpole = VecEnv("Pendulum-v1", 2), VecEnv("CartPole-v1", 2)
+    assert cartpole.observation_space == gymnasium.make("CartPole-v1").observation_space
+    assert (pendulum.observation_dim, cartpole.observation_dim) == (3, 4)
+    assert (pendulum.is_continuous, cartpole.is_continuous) == (True, False)
+    assert (pendulum.action_dim, cartpole.n_actions) == (1, 2)
+
+
+@pytest.mark.claims("V-PR-2")
+def test_gym_unwrapped_reaches_the_sub_environments():
+    vec = VecEnv("toy/Counter-v0", 3, wrappers=[gymnasium.wrappers.RecordEpisodeStatistics])
+    vec.reset()
+    assert isinstance(vec.gym_unwrapped, tuple) and len(vec.gym_unwrapped) == 3
+    assert vec.gym_unwrapped[0].describe() == "episode 0"  # pyright: ignore
+
+
+@pytest.mark.claims("V-PR-2")
+def test_gym_unwrapped_of_a_batched_environment_says_why_not():
+    with pytest.raises(TypeError, match=r"one batched environment.*vectorization_mode='sync'"):
+        _ = VecEnv("toy/Batched-v0", 2).gym_unwrapped
+
+
+@pytest.mark.claims("V-PR-4", "V-PR-5", "V-Q10", "V-RS-2")
+def test_tabular_observations_index_a_table():
+    vec = VecEnv("toy/Tabular-v0", 2)
+    assert (vec.n_states, vec.n_actions) == (3, 3)
+    states = bare(vec.reset())
+    assert states.dtype == torch.long and states.tolist() == [0, 0]
+    states = bare(vec.step(torch.tensor([1, 2])).obs)  # actions 0 and 1 of -1, 0, 1
+    assert states.tolist() == [0, 1]
+    table = torch.arange(9.0).reshape(vec.n_states, vec.n_actions)
+    assert table[states].tolist() == [[0, 1, 2], [3, 4, 5]]
+    taxi = VecEnv("Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3", 2)
+    assert (taxi.n_states, taxi.n_actions) == (500, 6) and bare(taxi.reset()).shape == (2,)
+
+
+@pytest.mark.claims("V-Q9", "V-PR-3", "V-PR-4", "V-PR-7", "V-PR-8")
+@pytest.mark.parametrize(
+    ("name", "wrong", "words"),
+    [
+        ("toy/Tabular-v0", "observation_dim", "Discrete.*use `n_states`"),
+        ("toy/Structured-v0", "observation_dim", "got Dict.*inspect"),
+        ("toy/Structured-v0", "n_states", "got Dict.*inspect"),
+        ("CartPole-v1", "n_states", "Box.*use `observation_dim`"),
+        ("CartPole-v1", "action_dim", "Discrete.*use `n_actions`"),
+        ("Pendulum-v1", "n_actions", "Box.*use `action_dim`"),
+    ],
+)
+def test_a_property_that_does_not_fit_names_the_right_one(name, wrong, words):
+    vec = VecEnv(name, 2)
+    with pytest.raises(TypeError, match=f"`{wrong}` is defined for.*{words}"):
+        getattr(vec, wrong)
+
+
+@pytest.mark.claims("V-PR-3")
+def test_an_image_has_no_flat_dimension():
+    vec = VecEnv("toy/Spaces-v0", 2, observation=spaces.Box(0, 255, (4, 4, 3), np.uint8))
+    assert bare(vec.reset()).shape == (2, 4, 4, 3)
+    with pytest.raises(TypeError, match="flat Box"):
+        _ = vec.observation_dim
+
+
+# --- step ---
+
+
+@pytest.mark.claims("V-RS-4", "V-Q12")
+@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.parametrize(("name", "rest"), [("CartPole-v1", ()), ("toy/Structured-v0", (2,))])
+def test_VE_13_actions_of_another_shape_are_refused(name, rest, num_envs):
+    vec = VecEnv(name, num_envs)
+    vec.reset()
+    right = (num_envs, *rest)
+    vec.step(torch.zeros(right).long() if name == "CartPole-v1" else torch.zeros(right))
+    for wrong in [(), (num_envs + 1, *rest), (*right, 1), (1, *right), rest or (9,)]:
+        with pytest.raises(ValueError, match=r"`actions` must have shape .*got"):
+            vec.step(torch.zeros(wrong).long())
+
+
+@pytest.mark.claims("V-RS-4", "V-Q12")
+def test_actions_of_another_kind_are_refused():
+    vec = VecEnv("CartPole-v1", 2)
+    vec.reset()
+    with pytest.raises(TypeError, match=r"must be a torch\.Tensor, got ndarray"):
+        vec.step(np.zeros(2, int))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"must be integers, got torch\.float32"):
+        vec.step(torch.zeros(2))
+
+
+@pytest.mark.claims("V-Q12", "V-RS-3")
+@COUNTERS
+def test_step_needs_a_reset_once(name):
+    vec = VecEnv(name, 2)
+    with pytest.raises(RuntimeError, match=r"`reset\(\)` must be called before"):
+        vec.step(acting(0))
+    vec.reset()
+    assert sum(int(vec.step(acting(0)).done.sum()) for _ in range(20)) == 10
+
+
+@pytest.mark.claims("V-RS-5")
+def test_actions_are_detached_and_copied():
+    vec = VecEnv("toy/Spaces-v0", 2)
+    vec.reset()
+    actions = torch.full((2, 2), 0.5, requires_grad=True)
+    step = vec.step(actions)
+    assert not step.reward.requires_grad and not bare(step.obs).requires_grad
+    actions.data.zero_()
+    assert vec.gym_unwrapped[0].last_action.tolist() == [0.5, 0.5]  # pyright: ignore
+
+
+@pytest.mark.claims("V-RS-6", "V-Q11")
+def test_actions_go_to_the_cpu_and_results_come_from_there(monkeypatch):
+    moved = []
+    original = torch.Tensor.to
+
+    def spy(self, *args, **kwargs):
+        moved.append(args[0])
+        return original(self, *args, **kwargs)
+
+    vec = VecEnv("toy/Spaces-v0", 2)
+    assert bare(vec.reset()).device.type == "cpu"
+    monkeypatch.setattr(torch.Tensor, "to", spy)
+    step = vec.step(torch.zeros(2, 2))
+    assert moved[0] == "cpu"
+    for name in ("obs", "next_obs", "reward", "terminated", "truncated"):
+        assert getattr(step, name).device.type == "cpu"
+
+
+@MODES
+@COUNTERS
+def test_results_go_to_the_device_asked_for(name, same_step):
+    """`meta` stands for an accelerator: it holds shapes and no numbers."""
+    vec = VecEnv(name, 2, same_step_reset=same_step, device="meta")
+    assert bare(vec.reset()).device.type == "meta"
+    for _ in range(4):
+        step = vec.step(acting(0))
+        tensors = (step.obs, step.next_obs, step.reward, step.terminated, step.truncated)
+        assert all(bare(tensor).device.type == "meta" for tensor in tensors)
+
+
+@pytest.mark.claims("V-Q13")
+@pytest.mark.parametrize("name", ["toy/Counter-v0", "toy/Batched-v0", "toy/Structured-v0"])
+@MODES
+def test_VE_6_kept_tensors_never_change(name, same_step):
+    vec = VecEnv(name, 2, same_step_reset=same_step)
+    actions = torch.zeros(2, 2) if vec.is_continuous else acting(1)
+    kept = [vec.reset()]
+    for _ in range(5):
+        step = vec.step(actions)
+        kept += [step.obs, step.next_obs, step.reward, step.terminated, step.truncated]
+    copies = [core.tree_map(torch.clone, tree) for tree in kept]
+    for _ in range(5):
+        vec.step(actions)
+    for tree, copy in zip(kept, copies, strict=True):
+        for (name, a), (_, b) in zip(named_leaves(tree), named_leaves(copy), strict=True):
+            assert torch.equal(a, b), name
+
+
+@pytest.mark.claims("V-Q13")
+@COUNTERS
+@MODES
+def test_PF_4b_writing_into_results_changes_nothing_later(name, same_step):
+    def run(spoil):
+        vec = VecEnv(name, 2, same_step_reset=same_step)
+        rows = [bare(vec.reset()).clone()]
+        for t in range(8):
+            step = vec.step(acting(t))
+            rows += [bare(step.obs).clone(), bare(step.next_obs).clone(), step.reward.clone()]
+            rows += [step.terminated.clone()]
+            if spoil:
+                bare(step.obs).mul_(0)
+                step.reward.fill_(9)
+                step.terminated.logical_not_()
+        return rows
+
+    assert all(torch.equal(a, b) for a, b in zip(run(False), run(True), strict=True))
+
+
+@pytest.mark.claims("V-Q14")
+def test_actions_outside_the_box_are_passed_on():
+    vec = VecEnv("toy/Spaces-v0", 2)
+    vec.reset()
+    vec.step(torch.full((2, 2), 5.0))
+    assert vec.gym_unwrapped[0].last_action.tolist() == [5, 5]  # pyright: ignore
+    assert vec.gym_unwrapped[0].last_action.dtype == np.float32  # pyright: ignore
+
+
+def test_VE_15_an_episode_of_H_steps_takes_H_plus_one_calls():
+    for calls, real in ((8, 6), (15, 12)):
+        vec = VecEnv("toy/Counter-v0", 1)
+        vec.reset()
+        assert sum(float(vec.step(acting(0, 1)).reward) for _ in range(calls)) == real
