@@ -9,6 +9,7 @@ import pytest
 
 import qenvs
 from qenvs import plots
+from qenvs.plots.sphere import ELEVATION
 
 RNG = np.random.default_rng(0)
 
@@ -106,7 +107,7 @@ def test_the_path_ends_at_the_last_state(ax):
     tip = next(line for line in ax.get_lines() if line.get_label() == "tip")
     x, y = tip.get_xydata()[0]
     assert x == pytest.approx(0, abs=1e-12)
-    assert y == pytest.approx(-np.cos(plots.ELEVATION))
+    assert y == pytest.approx(-np.cos(ELEVATION))
 
 
 def test_a_frame_per_step_of_one_size_each_different():
@@ -144,6 +145,33 @@ def test_a_wrapped_environment_gives_the_frame_of_the_inner_one():
     np.testing.assert_array_equal(
         plots.frame(env, actions, outside), plots.frame(inner, actions, inside)
     )
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("transfer/LambdaSTIRAP-v0", {}),
+        ("battery/TwoLevel-v0", {"reward": "ergotropy", "gamma1": 0.1}),
+        ("battery/Dicke-v0", {"n_cells": 4}),
+    ],
+)
+def test_frames_of_every_kind_of_system(task, settings):
+    env = qenvs.make(task, horizon=2, **settings)
+    actions = np.full((2, env.action_dim), 0.4)
+    assert plots.frame(env, actions, episode(env, actions)).shape == (480, 960, 3)
+
+
+def test_a_gate_is_shown_by_what_it_does_to_the_initial_state():
+    from qenvs.envs.gate import GateControl
+
+    actions = np.array([[1.0], [-0.4]])
+    for settings in ({}, {"gamma1": 0.2}, {"gamma1": 0.2, "initial": "excited"}):
+        state_env = qenvs.make("qubit/StateTransfer-v0", horizon=2, **settings)
+        gate_env = GateControl(state_env.model, 2, 0.1, 2.0, target=np.eye(2))
+        gate = plots.state_arrays(gate_env, episode(gate_env, actions))
+        state = plots.state_arrays(state_env, episode(state_env, actions))
+        vectors = plots.bloch_vectors(gate), plots.bloch_vectors(state)
+        np.testing.assert_allclose(*vectors, atol=1e-5)
 
 
 def test_PK_3_without_matplotlib_the_extra_is_named():
