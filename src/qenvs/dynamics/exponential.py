@@ -1,10 +1,12 @@
 """The exponential of an affine generator on a state: x(t + dt) = exp(dt sum_k c_k G_k) x(t).
 
 No adaptive loop: the number of terms of the series is fixed while tracing, from a bound on
-||G dt|| that is known then. Two kernels:
+||G dt|| that is known then. Three kernels:
 
 - **2 x 2 unitaries**: closed form, cos|w| - i sinc|w| (w . sigma), from functions that are
   smooth at w = 0, so that every derivative is finite.
+- **columns of maps**: the propagator of each lane by scaling and squaring, see
+  `qenvs.dynamics.propagator`.
 - **everything else**: a Taylor series in substeps of ||G h|| <= 1, as products of the shared
   operators with the state (under `vmap` one matrix product) combined with the coefficients.
 
@@ -24,7 +26,14 @@ from equinox.internal import while_loop
 from jax import Array
 
 from qenvs._checks import is_concrete
-from qenvs.dynamics.coordinates import Coordinates, KetCoordinates, PropagatorCoordinates, reachable
+from qenvs.dynamics.coordinates import (
+    Coordinates,
+    KetCoordinates,
+    PropagatorCoordinates,
+    SuperoperatorCoordinates,
+    reachable,
+)
+from qenvs.dynamics.propagator import centred_norms, propagate
 
 SUBSTEP_NORM = 1.0
 """Largest ||G h|| of one substep: small enough that the terms of the series do not cancel."""
@@ -62,9 +71,19 @@ class Generator:
     def __hash__(self) -> int:
         return hash(self._identity)
 
+    @property
+    def moves_columns(self) -> bool:
+        """Whether it moves the columns of a map, each lane by its own propagator."""
+        return isinstance(self.coordinates, (PropagatorCoordinates, SuperoperatorCoordinates))
+
     @cached_property
     def norms(self) -> np.ndarray:
-        """Bounds on the spectral norm of each operator, shape (n,)."""
+        """Bounds on the spectral norm of each operator, shape (n,).
+
+        Of a propagator's, without its multiple of 1, which is a phase.
+        """
+        if isinstance(self.coordinates, PropagatorCoordinates):
+            return centred_norms(self.operators)
         return np.array([spectral_norm_bound(g) for g in self.operators])
 
     def norm_bound(self, coefficients: Sequence[Array | float]) -> Array | float:
@@ -151,9 +170,34 @@ def evolve(
     """
     if generator.pauli is not None:
         moved = _rotate(generator.pauli, coefficients, x, dt, length)
+    elif generator.moves_columns:
+        return _columns(generator, coefficients, x, dt, length)
     else:
         moved = _series(generator, coefficients, x, dt, length)
     return generator.coordinates.project(moved)
+
+
+def _columns(
+    generator: Generator,
+    coefficients: Sequence[Array | float],
+    x: Array,
+    dt: Array | float,
+    length: int | None,
+) -> Array:
+    operators, weights = merge_known(generator.operators, coefficients)
+    norm = _norm(generator, coefficients, dt, length)
+    closed = isinstance(generator.coordinates, PropagatorCoordinates)
+    return propagate(operators, weights, x, dt, norm, closed)
+
+
+def _norm(
+    generator: Generator,
+    coefficients: Sequence[Array | float],
+    dt: Array | float,
+    length: int | None,
+) -> Array | float:
+    """The bound on ||G dt|| of a length class, or read from the coefficients."""
+    return abs(dt) * generator.norm_bound(coefficients) if length is None else 2.0 ** (length / 2)
 
 
 def pauli_components(matrices: Sequence[np.ndarray]) -> np.ndarray:
@@ -275,7 +319,7 @@ def _series(
 
         return jax.lax.fori_loop(0, order, term, (y, y))[1]
 
-    norm = abs(dt) * generator.norm_bound(coefficients) if length is None else 2.0 ** (length / 2)
+    norm = _norm(generator, coefficients, dt, length)
     if is_concrete(norm):
         substeps, order = series_shape(float(norm), x.dtype)
         if substeps == 1:
