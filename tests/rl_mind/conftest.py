@@ -43,15 +43,22 @@ class Counter(gymnasium.Env):
     def step(self, action):
         self.t, self.action = self.t + 1, int(action)
         end = self.t == self.horizon
-        both = self.ending == "both"
-        flags = [end and (both or self.ending == name) for name in ("terminated", "truncated")]
-        return self.observe(), 1.0, *flags, {}
+        terminated = end and self.ending in ("terminated", "both")
+        truncated = end and self.ending in ("truncated", "both")
+        return self.observe(), 1.0, terminated, truncated, {}
 
-    def render(self):
+    def render(self) -> Any:
         return np.full((8, 12, 3), min(self.t * 10, 255), np.uint8)
 
     def describe(self) -> str:
         return f"episode {self.episode}"
+
+
+class Blind(Counter):
+    """A Counter that draws nothing."""
+
+    def render(self):
+        return None
 
 
 class Structured(gymnasium.Env):
@@ -174,13 +181,6 @@ class BatchedCounter(VectorEnv):
         self.obs[mask, 1:] = (0, -1)
 
 
-class NextStepOnly(BatchedCounter):
-    """A batched environment that knows nothing of autoreset modes, like Gymnasium's CartPole."""
-
-    def __init__(self, num_envs, max_episode_steps=3):
-        super().__init__(num_envs, horizon=max_episode_steps)
-
-
 class WithoutFinal(BatchedCounter):
     """A batched environment that forgets to report final observations."""
 
@@ -188,17 +188,23 @@ class WithoutFinal(BatchedCounter):
         return (*super().step(actions)[:4], {})
 
 
-gymnasium.register("toy/Counter-v0", Counter)
-gymnasium.register("toy/Structured-v0", Structured)
-gymnasium.register("toy/Tabular-v0", Tabular)
-gymnasium.register("toy/Spaces-v0", Spaces)
-gymnasium.register("toy/Batched-v0", Counter, vector_entry_point=BatchedCounter)
-gymnasium.register("toy/Careless-v0", Counter, vector_entry_point=WithoutFinal)
-gymnasium.register("toy/NextStepOnly-v0", Counter, vector_entry_point=NextStepOnly)
 WRAPPER = gymnasium.wrappers.RecordEpisodeStatistics.wrapper_spec()
-gymnasium.register(
-    "toy/Wrapped-v0", Counter, vector_entry_point=BatchedCounter, additional_wrappers=(WRAPPER,)
-)
+TOYS: dict[str, dict[str, Any]] = {
+    "Counter": {"entry_point": Counter},
+    "Blind": {"entry_point": Blind},
+    "Structured": {"entry_point": Structured},
+    "Tabular": {"entry_point": Tabular},
+    "Spaces": {"entry_point": Spaces},
+    "Batched": {"entry_point": Counter, "vector_entry_point": BatchedCounter},
+    "Careless": {"entry_point": Counter, "vector_entry_point": WithoutFinal},
+    "Wrapped": {
+        "entry_point": Counter,
+        "vector_entry_point": BatchedCounter,
+        "additional_wrappers": (WRAPPER,),
+    },
+}
+for name, spec in TOYS.items():
+    gymnasium.register(f"toy/{name}-v0", **spec)
 
 
 @pytest.fixture(autouse=True)

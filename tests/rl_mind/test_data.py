@@ -1,6 +1,7 @@
 """Transitions, the replay buffer, episodes, rollouts, minibatches and returns."""
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rl_mind._spaces import struct_type
-from rl_mind.core import Action, StochasticAction, TensorStruct
+from rl_mind.core import Action, StochasticAction, TensorStruct, named_leaves
 from rl_mind.data import Episode, ReplayBuffer, Rollout, Transitions, gae, minibatches, n_step
 
 
@@ -18,7 +19,7 @@ def transitions(n: int, start: int = 0, structured: bool = False) -> Transitions
     k = torch.arange(start, start + n).float()[:, None]
     obs, next_obs = k, k + 1
     if structured:
-        named = struct_type(("inner", "level"))
+        named: Any = struct_type(("inner", "level"))
         obs, next_obs = (named(inner=named(inner=x, level=x), level=x.long()) for x in (k, k + 1))
     flags = k[:, 0] % 5 == 4
     return Transitions(obs, Action(k[:, 0].long()), k[:, 0], next_obs, torch.zeros(n) > 0, flags)
@@ -32,7 +33,7 @@ def rollout(t: int, b: int) -> Rollout[StochasticAction]:
 
 
 def level(obs: Tensor | TensorStruct) -> Tensor:
-    return obs if isinstance(obs, Tensor) else obs.inner.level  # pyright: ignore
+    return obs if isinstance(obs, Tensor) else dict(named_leaves(obs))["inner.level"]
 
 
 # --- transitions, episodes and rollouts ---

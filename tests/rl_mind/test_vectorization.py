@@ -11,6 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 from rl_mind._spaces import action_encoder, as_tensor, observation_decoder, struct_type
+from rl_mind.core import named_leaves
 from rl_mind.env import VecEnv
 
 CPU = torch.device("cpu")
@@ -128,7 +129,7 @@ def test_observation_structs_combine_and_pickle():
     obs = decode({"a": np.array([2, 5]), "b": np.zeros((2, 2))})
     assert type(obs) is struct_type(("a", "b"))
     again = pickle.loads(pickle.dumps(obs))
-    assert type(again) is type(obs) and again.a.tolist() == [0, 3]
+    assert type(again) is type(obs) and dict(named_leaves(again))["a"].tolist() == [0, 3]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
