@@ -338,6 +338,28 @@ class SuperoperatorCoordinates(Coordinates):
         basis = self._basis
         return (basis.conj().T @ jnp.asarray(state) @ basis).real
 
+    def real_and_imaginary(self, x: Array) -> Array:
+        (first, first_scale), (second, second_scale) = self._entries
+        flat = x.reshape(-1)
+        terms = flat[first] * jnp.asarray(first_scale, x.dtype)
+        return terms + flat[second] * jnp.asarray(second_scale, x.dtype)
+
+    @functools.cached_property
+    def _entries(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """(index, scale) of the two coordinates that each part of an entry of the map adds up.
+
+        Row r of the basis has a real entry p at column a and an imaginary entry q at column b, so
+        S_rc = sum over both of them, for r and for c.
+        """
+        n, basis = self.full_size, hermitian_basis(self.dimension).toarray()
+        a, b = abs(basis.real).argmax(axis=1), abs(basis.imag).argmax(axis=1)
+        p, q = basis.real[np.arange(n), a], basis.imag[np.arange(n), b]
+        first = np.stack([np.add.outer(n * a, a), np.add.outer(n * b, a)])
+        second = np.stack([np.add.outer(n * b, b), np.add.outer(n * a, b)])
+        scales = np.stack([np.outer(p, p), np.outer(q, p)])
+        other_scales = np.stack([np.outer(q, q), -np.outer(p, q)])
+        return (first.ravel(), scales.ravel()), (second.ravel(), other_scales.ravel())
+
     def decode(self, x: Array) -> Array:
         """The complex map in column stacking, vec(rho) -> S vec(rho)."""
         basis = self._basis
