@@ -27,7 +27,7 @@ learning.register(app)
 doctor.register(app)
 
 EXPECTED = (ValueError, TypeError, ImportError, OSError)
-"""What a user can cause: the message says enough, a traceback would not help."""
+"""What a user can cause (in their plain form): the message says enough without a traceback."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -63,7 +63,7 @@ def _run(words: list[str]) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # Click's and Typer's own, whichever is installed
             return _fail(as_json, "usage", _usage_message(error), 2)
-        if not isinstance(error, EXPECTED) and not as_json:
+        if not _is_expected(error) and not as_json:
             traceback.print_exc()
         return _fail(as_json, type(error).__name__, _describe(error), 1)
 
@@ -72,6 +72,10 @@ def _usage_message(error: Any) -> str:
     context = getattr(error, "ctx", None)
     message = error.format_message().strip()
     return f"{message} (see {context.command_path} --help)" if context is not None else message
+
+
+def _is_expected(error: Exception) -> bool:
+    return isinstance(error, EXPECTED) and type(error).__module__ == "builtins"
 
 
 def _describe(error: Exception) -> str:

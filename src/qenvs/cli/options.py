@@ -54,6 +54,16 @@ def _parse_value(text: str) -> Any:
     return text
 
 
+def as_words(settings: dict[str, Any]) -> list[str]:
+    """The settings as they stand on a command line."""
+    pairs = (f"{name}={_as_text(value)}" for name, value in settings.items())
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def task_spec(task: str) -> registration.TaskSpec:
     """The named task; a usage error with near names for an unknown one."""
     try:

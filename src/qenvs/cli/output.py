@@ -63,6 +63,14 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     _console(stderr=False).print(table)
 
 
+def show_metrics(final: dict[str, float]) -> None:
+    """Print the numbers at the end of an episode, and 1 - F where there is a fidelity."""
+    rows = [(name, f"{value:.8f}") for name, value in final.items()]
+    if "fidelity" in final:
+        rows.append(("1 - fidelity", f"{1 - final['fidelity']:.3e}"))
+    show_table(("at the end", "value"), rows)
+
+
 def show_definitions(rows: Sequence[tuple[str, str]], indent: str = "  ") -> None:
     """Print terms and, beside them, what they mean, wrapped in a column of its own."""
     left = max(len(term) for term, _ in rows) + 2
@@ -102,11 +110,11 @@ class Progress:
 
     Args:
         title: name of the job.
-        total: number of units that `update` counts up to.
+        total: number of units that `update` counts up to; None if nobody knows.
         quiet: print nothing.
     """
 
-    def __init__(self, title: str, total: int, quiet: bool = False) -> None:
+    def __init__(self, title: str, total: int | None, quiet: bool = False) -> None:
         self.title, self.total, self.quiet = title, total, quiet
         self._bar: Any = None
         self._tenth, self._start = -1, time.perf_counter()
@@ -131,14 +139,17 @@ class Progress:
         """Say that `done` of `total` units are done, with a short remark."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, note=note)
-        elif not self.quiet and (tenth := 10 * done // max(self.total, 1)) > self._tenth:
-            self._tenth = tenth
+        elif not self.quiet and self._is_due(done):
+            share = f"{done}" if self.total is None else f"{100 * done // self.total:3d} %"
             seconds = time.perf_counter() - self._start
-            print(
-                f"{self.title}: {100 * done // max(self.total, 1):3d} %  {seconds:5.1f} s  {note}",
-                file=sys.stderr,
-                flush=True,
-            )
+            line = f"{self.title}: {share}  {seconds:5.1f} s  {note}"
+            print(line, file=sys.stderr, flush=True)
+
+    def _is_due(self, done: int) -> bool:
+        """Whether the next line is reached: a tenth of the whole, or a hundred units."""
+        tenth = done // 100 if self.total is None else 10 * done // self.total
+        reached, self._tenth = tenth > self._tenth, max(tenth, self._tenth)
+        return reached
 
     def _make_bar(self) -> Any:
         from rich import progress

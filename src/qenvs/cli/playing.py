@@ -52,10 +52,7 @@ def run(
         output.show_json(record)
         return
     output.show_text(f"{task}, {played}, {env.horizon} intervals of {float(env.dt):g}")
-    rows = {"return": record["return"], **record["final"]}
-    if record["infidelity"] is not None:
-        rows["1 - fidelity"] = record["infidelity"]
-    output.show_table(("at the end", "value"), [(k, format_number(k, v)) for k, v in rows.items()])
+    output.show_metrics({"return": record["return"], **record["final"]})
 
 
 def play(env: Any, actions: Any, seed: int) -> dict[str, Any]:
@@ -67,11 +64,6 @@ def play(env: Any, actions: Any, seed: int) -> dict[str, Any]:
     final = {name: float(value) for name, value in env.info(state).items()}
     infidelity = 1 - final["fidelity"] if "fidelity" in final else None
     return {"return": float(rewards.sum()), "final": final, "infidelity": infidelity}
-
-
-def format_number(name: str, value: float) -> str:
-    """Small differences from 1 with an exponent, other numbers with eight digits."""
-    return f"{value:.3e}" if name.startswith("1 -") else f"{value:.8f}"
 
 
 def _actions(policy: Policy, task: str, env: Any, seed: int) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import platform
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,11 +90,9 @@ def trajectory(env: Any, actions: Any) -> list[Any]:
 
 
 def _draw_pulse(path: Path, env: Any, pulse: Any, states: list[Any], title: str) -> None:
-    import numpy as np
-
     from qenvs import plots
 
-    arrays = np.stack([np.asarray(state.base.array) for state in states])
+    arrays = plots.state_arrays(env, states)
     values = [float(state.base.value) for state in states]
     figure, (left, middle, right) = plots.figure(1, 3, width=12, height=3.6)
     plots.pulse(
@@ -105,12 +104,14 @@ def _draw_pulse(path: Path, env: Any, pulse: Any, states: list[Any], title: str)
         time_unit=pulse.time_unit,
         amplitude_unit=pulse.amplitude_unit,
     )
-    plots.progress(middle, values, pulse.dt, time_unit=pulse.time_unit)
+    quantity, unit = plots.quantity_name(env), pulse.time_unit
+    plots.progress(middle, values, pulse.dt, quantity=quantity, time_unit=unit)
     if tuple(env.model.dims) == (2,):
         plots.bloch(right, arrays)
     else:
-        plots.populations(right, arrays, pulse.dt, time_unit=pulse.time_unit)
-    figure.suptitle(title)
+        labels = plots.state_labels(env)
+        plots.populations(right, arrays, pulse.dt, time_unit=unit, labels=labels)
+    figure.suptitle(title, x=0.01, ha="left")
     figure.savefig(path)
 
 
@@ -140,17 +141,22 @@ def unless_missing(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interruptible(folder: Path, resume: str | None, as_json: bool) -> Iterator[None]:
-    """On Ctrl-C say where the results are and how to go on, and exit with code 130."""
+def interruptible(folder: Path, again: list[str], as_json: bool) -> Iterator[None]:
+    """On Ctrl-C say where the results are and how to go on, and exit with code 130.
+
+    Args:
+        folder: where the results are.
+        again: the words after `qenvs` that go on from them.
+        as_json: say it as JSON.
+    """
     try:
         yield
     except KeyboardInterrupt:
+        command = shlex.join(["qenvs", *again])
         if as_json:
             fields = {"type": "interrupted", "message": "interrupted", "exit_code": 130}
-            fields |= {"folder": str(folder), "resume": resume}
+            fields |= {"folder": str(folder), "resume": command}
             output.note(json.dumps({"error": fields}))
         else:
-            output.note(f"\ninterrupted; what was finished is in {folder}")
-            if resume:
-                output.note(f"go on with: {resume}")
+            output.note(f"\nInterrupted. Results so far: {folder}\nTo go on: {command}")
         raise typer.Exit(130) from None

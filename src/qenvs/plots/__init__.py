@@ -9,6 +9,7 @@ from qenvs.plots.axes import (
     populations,
     progress,
     pulse,
+    quantity_name,
     units,
     with_unit,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "populations",
     "progress",
     "pulse",
+    "quantity_name",
     "state_arrays",
     "state_labels",
     "units",

@@ -15,6 +15,9 @@ from qenvs.dynamics import Coordinates, PropagatorCoordinates, SuperoperatorCoor
 from qenvs.observables import as_density_matrix
 from qenvs.plots import axes, sphere
 
+LABEL = (-0.125, 0.5)
+"""Where the vertical labels stand, beside their Axes: one column."""
+
 
 def state_arrays(env: Any, states: Sequence[Any]) -> np.ndarray:
     """Environment states as kets (n, d) or density matrices (n, d, d).
@@ -84,14 +87,14 @@ class _Frames:
         self.names = tuple(env.model.control_names)
         self.bound = np.broadcast_to(np.asarray(env.action_bound, float), (len(self.names),))
         self.is_qubit = tuple(env.model.dims) == (2,)
-        self.quantity = getattr(env, "reward", "fidelity")
+        self.quantity = axes.quantity_name(env)
         self._time_label = axes.with_unit("time", axes.units(env)[0])
         self._figure = axes.new_figure(9.6, 4.8, dpi=100)
         self._canvas: Any = self._figure.canvas
         self._controls = self._pulse_panel()
         self._curve = self._value_panel()
         self._state = self._bloch_panel() if self.is_qubit else self._population_panel()
-        self._texts = [self._figure.text(x, 0.925, "", fontsize=14) for x in (0.075, 0.64)]
+        self._texts = [self._figure.text(x, 0.925, "", fontsize=14) for x in (0.09, 0.65)]
         self._moving = [*itertools.chain(*self._controls), *self._curve, *self._state, *self._texts]
         for artist in self._moving:
             artist.set_animated(True)
@@ -111,7 +114,7 @@ class _Frames:
         return np.asarray(self._canvas.buffer_rgba())[:, :, :3].copy()
 
     def _pulse_panel(self) -> list[list[Any]]:
-        ax = self._figure.add_axes((0.075, 0.52, 0.5, 0.32))
+        ax = self._figure.add_axes((0.09, 0.52, 0.485, 0.32))
         edges, empty = self._times(), np.full(self.horizon, np.nan)
         fill = len(self.names) == 1
         held = [
@@ -122,12 +125,14 @@ class _Frames:
         limit = 1.15 * self.bound.max()
         ax.set(xlim=(0, edges[-1]), ylim=(-limit, limit))
         ax.tick_params(labelbottom=False)
+        ax.yaxis.set_label_coords(*LABEL)
         return held
 
     def _value_panel(self) -> list[Any]:
-        ax = self._figure.add_axes((0.075, 0.125, 0.5, 0.32))
+        ax = self._figure.add_axes((0.09, 0.125, 0.485, 0.32))
         axes.unit_interval(ax, self._times()[-1])
         ax.set(xlabel=self._time_label, ylabel=self.quantity)
+        ax.yaxis.set_label_coords(*LABEL)
         axes.style(ax)
         style: dict[str, Any] = {"color": axes.color(2), "clip_on": False}
         return [
