@@ -109,7 +109,7 @@ def _reader(part: slice, dtype: np.dtype, shape: tuple[int, ...]) -> Reader:
     def read(words: np.ndarray, floats: np.ndarray) -> np.ndarray:
         lanes = words[part].T.copy()
         items = lanes.astype(bool) if dtype.kind == "b" else lanes.view(dtype)
-        return items.reshape(*words.shape[1:], *shape).copy()
+        return items.reshape(words.shape[1:] + shape).copy()
 
     return read
 
