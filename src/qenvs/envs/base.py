@@ -22,6 +22,7 @@ from qenvs.dynamics import (
     length_for,
 )
 from qenvs.dynamics.blocks import build_block_generator
+from qenvs.dynamics.expansion import Expansion, control_expansion, expand
 from qenvs.dynamics.integrators import as_qarray, integrate
 from qenvs.models.base import Model
 from qenvs.models.battery import BlockModel
@@ -263,6 +264,10 @@ class ControlEnvironment(Environment):
 
     def _advance(self, x: Array, controls: Array) -> Array:
         coefficients = self._coefficients(list(controls))
+        expansion = self._expansion(x)
+        if expansion is not None:
+            scaled = controls / jnp.asarray(self.action_bound, x.dtype)
+            return self.generator.coordinates.project(expand(expansion, scaled, x))
         if self.method is None:
             return evolve(self.generator, coefficients, x, self.dt, self.length)
         jumps = self.model.jump_terms()
@@ -270,6 +275,24 @@ class ControlEnvironment(Environment):
         coordinates = self.generator.coordinates
         matrices = self.model.hamiltonian_operators()
         return integrate(coordinates, matrices, operators, coefficients, x, self.dt, self.method)
+
+    def _expansion(self, x: Array) -> Expansion | None:
+        """The step as a polynomial of the controls, if all other numbers are known."""
+        if self.method is not None or self.generator.pauli is not None or x.ndim > 1:
+            return None
+        coefficients = self._coefficients([0.0] * self.action_dim)
+        if not all(map(_checks.is_concrete, [self.dt, self.action_bound, *coefficients])):
+            return None
+        bounds = np.broadcast_to(self.action_bound, (self.action_dim,))
+        first = len(self.model.drift_terms())
+        return control_expansion(
+            self.generator,
+            tuple(map(float, coefficients)),
+            tuple(range(first, first + self.action_dim)),
+            tuple(map(float, bounds)),
+            float(self.dt),
+            x.dtype,
+        )
 
     def _coefficients(self, controls: list[Any]) -> list[Any]:
         """Coefficients of the drift terms, the controls and the active jumps."""
