@@ -8,6 +8,8 @@ PYTHON_LOWEST ?= $(shell for p in python3.11 python3.12 $(PYTHON); do \
 	$$p -c '' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 LOWEST := .venv-lowest/bin
+# the wrappers' tests, and the published snippets
+LOWEST_TESTS = $(wildcard tests/qenvs/test_gymnasium*.py tests/qenvs/test_vector*.py) tests/seeds
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -40,7 +42,7 @@ claims: .venv/.test  ## List what the specification promises and no test names
 	@$(BIN)/python tools/claims.py
 
 lowest: .venv-lowest/.lowest  ## Test the wrappers with the oldest supported versions (Gymnasium 1.0.0, JAX 0.4.36)
-	@$(LOWEST)/python -m pytest -W default -p no:cacheprovider -m "not slow" $(PYTEST_ARGS) tests/qenvs/test_gymnasium.py tests/qenvs/test_vector.py
+	@$(LOWEST)/python -m pytest -W default -p no:cacheprovider -m "not slow" $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 bench: .venv/.test  ## Measure throughput and print it as Markdown (BENCH_ARGS=--help for more)
 	@$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)

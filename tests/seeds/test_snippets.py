@@ -31,6 +31,7 @@ def test_normalised_actions():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.claims("G-SB-1", "G-SB-2", "G-IF-10")
 def test_stable_baselines3_sac():
     pytest.importorskip("stable_baselines3")
