@@ -8,6 +8,7 @@ removing or changing one source never moves the samples of another:
                 -> CALIBRATION, GAIN | OFFSET       one calibration error
                 -> STEP_NOISE, k                    control noise of step k
                 -> MEASUREMENT, t, j                observable j at observation time t
+                -> COLOURED_NOISE, k                fresh number in the coloured noise of step k
 
 Raw keys (`jax.random.PRNGKey`) and typed keys (`jax.random.key`) are both accepted.
 """
@@ -17,7 +18,7 @@ import zlib
 import jax
 from jax import Array
 
-PARAMETER, CALIBRATION, STEP_NOISE, MEASUREMENT = range(4)
+PARAMETER, CALIBRATION, STEP_NOISE, MEASUREMENT, COLOURED_NOISE = range(5)
 GAIN, OFFSET = range(2)
 
 
@@ -55,3 +56,8 @@ def step_noise_key(episode_key: Array, step: int | Array) -> Array:
 def measurement_key(episode_key: Array, time: int | Array, observable: int | Array) -> Array:
     """Key of the shots of `observable` at observation `time` (0 at reset, k after step k)."""
     return _leaf(episode_key, MEASUREMENT, time, observable)
+
+
+def coloured_noise_key(episode_key: Array, step: int | Array) -> Array:
+    """Key of the fresh number in the coloured control noise of step `step` (counted from 0)."""
+    return _leaf(episode_key, COLOURED_NOISE, step)
