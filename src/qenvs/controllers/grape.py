@@ -205,7 +205,13 @@ class _Search:
         bounds = np.broadcast_to((-1.0, 1.0), (x.size, 2))
         try:
             found = minimize(
-                descent, x, jac=True, bounds=bounds, method="L-BFGS-B", callback=note, options=limits
+                descent,
+                x,
+                jac=True,
+                bounds=bounds,
+                method="L-BFGS-B",
+                callback=note,
+                options=limits,
             )
         except KeyboardInterrupt:
             return self.best, -1, "interrupted from the keyboard"
