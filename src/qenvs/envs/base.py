@@ -331,6 +331,8 @@ def state_generator(model: Model) -> Generator:
 def observable_values(model: Model, state: EnvState) -> dict[str, Array]:
     """Exact expectation value of every observable of the model."""
     terms = model.observable_terms()
+    if not terms:
+        return {}
     form = state.coordinates.expectation_form([matrix for _, matrix in terms.values()])
     values = state.coordinates.expectations(state.x, form)
     return {name: terms[name][0] * values[k] for k, name in enumerate(terms)}
