@@ -150,14 +150,25 @@ class AutoReset(Wrapper):
         episode = state.data["episode"] + timestep.done
         fresh, opening = self.env.reset(keys.episode_key(state.key, episode))
 
-        def select(new: Array, old: Array) -> Array:
-            return jnp.where(timestep.done, new, old)
-
-        inner = jax.tree.map(select, fresh, inner)
-        step = select(jnp.zeros((), jnp.int32), state.step + 1)
-        observation = select(opening.observation, timestep.observation)
+        zero = jnp.zeros((), jnp.int32)
+        begun = fresh, zero, opening.observation
+        going_on = inner, state.step + 1, timestep.observation
+        inner, step, observation = select(timestep.done, begun, going_on)
         timestep = _with_final(timestep)._replace(observation=observation)
         return WrappedState(inner, state.key, step, {"episode": episode}), timestep
+
+
+def select(condition: Array, chosen: Any, other: Any) -> Any:
+    """The tree `chosen` where a bool scalar is True, else `other`."""
+
+    def leaf(new: Array, old: Array) -> Array:
+        if not jnp.issubdtype(new.dtype, jax.dtypes.prng_key):
+            return jnp.where(condition, new, old)
+        # JAX counts a typed key that goes through `where` as used up, its data not.
+        data = jnp.where(condition, jax.random.key_data(new), jax.random.key_data(old))
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(new))
+
+    return jax.tree.map(leaf, chosen, other)
 
 
 def _with_final(timestep: TimeStep) -> TimeStep:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import jax
 from jax import Array
 
 from qenvs import keys
 from qenvs.envs.base import Environment
+from qenvs.wrappers.core import select
 
 
 class GymnaxEnv:
@@ -49,8 +49,7 @@ class GymnaxEnv:
         """(observation, state, reward, done, info); a new episode where `done`."""
         observation, stepped, reward, done, info = self.step_env(key, state, action, params)
         opening, fresh = self.reset(keys.episode_key(key, 0), params)
-        state = jax.tree.map(lambda new, old: jax.numpy.where(done, new, old), fresh, stepped)
-        observation = jax.numpy.where(done, opening, observation)
+        observation, state = select(done, (opening, fresh), (observation, stepped))
         return observation, state, reward, done, info
 
     def step_env(
