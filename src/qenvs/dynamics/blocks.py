@@ -47,8 +47,9 @@ class BlockCoordinates(StateCoordinates):
     def full_size(self) -> int:
         return sum(size * size for size, _ in self.blocks)
 
+    @functools.cached_property
     def _identity(self) -> tuple:
-        return self.dims, self.blocks, self.support.tobytes()
+        return type(self), self.dims, self.blocks, self.support.tobytes()
 
     @functools.cached_property
     def rows(self) -> np.ndarray:

@@ -137,14 +137,20 @@ class Coordinates(abc.ABC):
         return self.support.size
 
     def __eq__(self, other: object) -> bool:
-        same_kind = type(self) is type(other) and isinstance(other, Coordinates)
-        return same_kind and self._identity() == other._identity()
+        if self is other:
+            return True
+        return isinstance(other, Coordinates) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return self._hash
 
-    def _identity(self) -> tuple[tuple[int, ...], bytes]:
-        return self.dims, self.support.tobytes()
+    @functools.cached_property
+    def _identity(self) -> tuple[type, tuple[int, ...], bytes]:
+        return type(self), self.dims, self.support.tobytes()
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._identity)
 
     def restrict(self, matrix: sp.csr_array) -> np.ndarray:
         """The dense block of a full real generator on the kept coordinates."""

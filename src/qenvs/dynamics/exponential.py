@@ -38,7 +38,7 @@ from qenvs.dynamics.propagator import centred_norms, propagate
 SUBSTEP_NORM = 1.0
 """Largest ||G h|| of one substep: small enough that the terms of the series do not cancel."""
 
-MAX_DYNAMIC_SUBSTEPS = 16**4
+MAX_DYNAMIC_SUBSTEPS = 64**2
 """Largest number of substeps where a traced parameter hides the bound from the tracer."""
 
 
@@ -346,5 +346,5 @@ def _substeps_by_value(substep, norm: Array, x: Array) -> Array:
         start,
         max_steps=MAX_DYNAMIC_SUBSTEPS,
         kind="bounded",
-        base=16,
+        base=64,
     )[1]

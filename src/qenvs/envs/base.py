@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,6 +25,7 @@ from qenvs.dynamics import (
 from qenvs.dynamics.blocks import build_block_generator
 from qenvs.dynamics.expansion import Expansion, control_expansion, expand
 from qenvs.dynamics.integrators import as_qarray, integrate
+from qenvs.envs._ranges import Ranges, largest_coefficients
 from qenvs.models.base import Model
 from qenvs.models.battery import BlockModel
 from qenvs.observables import is_ket
@@ -51,14 +53,14 @@ class EnvState(eqx.Module):
     Attributes:
         x: real coordinates of the quantum object (see `qenvs.dynamics.coordinates`).
         step: number of steps taken, int32.
-        t: physical time, `step * dt`.
+        dt: length of a step.
         value: the task quantity (fidelity, energy, ...) of this state.
         coordinates: what `x` means.
     """
 
     x: Array
     step: Array
-    t: Array
+    dt: Array
     value: Array
     coordinates: Coordinates = eqx.field(static=True)
 
@@ -66,6 +68,11 @@ class EnvState(eqx.Module):
     def base(self) -> "EnvState":
         """This state itself, as for the state of a wrapper."""
         return self
+
+    @property
+    def t(self) -> Array:
+        """Physical time, step * dt."""
+        return self.step.astype(self.dt.dtype) * self.dt
 
     @property
     def array(self) -> Array:
@@ -177,6 +184,8 @@ class ControlEnvironment(Environment):
         dt: length of an interval, > 0, in the time unit of the model.
         action_bound: half-width of the control range: a number or one per control, > 0.
         method: None for the exact exponential, or a dynamiqs `Method` to integrate with.
+        parameter_ranges: (name, lowest, highest) of parameters that may be replaced by traced
+            values: the series is long enough for all of them (see `with_parameter_ranges`).
     """
 
     model: Model
@@ -184,6 +193,7 @@ class ControlEnvironment(Environment):
     dt: Any
     action_bound: Any
     method: Any = eqx.field(default=None, kw_only=True)
+    parameter_ranges: Ranges = eqx.field(default=(), static=True, kw_only=True)
     active_jumps: tuple[int, ...] = eqx.field(init=False, static=True)
     generator: Generator = eqx.field(init=False, static=True)
     length: int | None = eqx.field(init=False, static=True)
@@ -228,6 +238,19 @@ class ControlEnvironment(Environment):
         """A copy around another model of the same kind."""
         return dataclasses.replace(self, model=model)
 
+    def with_parameter_ranges(
+        self, ranges: Mapping[str, tuple[float, float]]
+    ) -> "ControlEnvironment":
+        """A copy that stays exact for every value of these parameters in these intervals.
+
+        With `equinox.tree_at` its model can then be given traced values, without a recompile and
+        without a loop that depends on them.
+        """
+        known = {name: (low, high) for name, low, high in self.parameter_ranges}
+        merged = {**known, **ranges}
+        triples = tuple((name, float(low), float(high)) for name, (low, high) in merged.items())
+        return dataclasses.replace(self, parameter_ranges=triples)
+
     def reset(self, key: Array) -> tuple[EnvState, TimeStep]:
         state = self._initial()
         return state, self._timestep(state, jnp.zeros((), state.x.dtype))
@@ -235,17 +258,15 @@ class ControlEnvironment(Environment):
     def _initial(self) -> EnvState:
         x = self.generator.coordinates.encode(jnp.asarray(self.initial_object()))
         x = x.astype(jnp.result_type(float))
-        step, t = jnp.zeros((), jnp.int32), jnp.zeros((), x.dtype)
-        return EnvState(x, step, t, self.quantity(x), self.generator.coordinates)
+        step, dt = jnp.zeros((), jnp.int32), jnp.asarray(self.dt, x.dtype)
+        return EnvState(x, step, dt, self.quantity(x), self.generator.coordinates)
 
     def step(self, state: EnvState, action: Array) -> tuple[EnvState, TimeStep]:
         action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
         dtype = state.x.dtype
         bound = jnp.asarray(self.action_bound, dtype)
         x = self._advance(state.x, jnp.clip(action.astype(dtype), -bound, bound))
-        step = state.step + 1
-        t = step.astype(dtype) * jnp.asarray(self.dt, dtype)
-        new = EnvState(x, step, t, self.quantity(x), state.coordinates)
+        new = EnvState(x, state.step + 1, state.dt, self.quantity(x), state.coordinates)
         return new, self._timestep(new, new.value - state.value)
 
     def diagnostics(self, state: EnvState) -> dict[str, Array]:
@@ -302,10 +323,11 @@ class ControlEnvironment(Environment):
 
     def _length(self) -> int | None:
         """Length class of the series, None where a traced number hides the bound."""
-        bounds = np.broadcast_to(self.action_bound, (self.action_dim,))
-        coefficients = self._coefficients(list(bounds))
-        if not all(map(_checks.is_concrete, [self.dt, *coefficients])):
+        largest = largest_coefficients(self.model, self.active_jumps, self.parameter_ranges)
+        if largest is None or not all(map(_checks.is_concrete, [self.dt, self.action_bound])):
             return None
+        bounds = np.broadcast_to(self.action_bound, (self.action_dim,))
+        coefficients = [*largest[0], *bounds, *largest[1]]
         norm = float(self.dt * self.generator.norm_bound(coefficients))
         return length_for(self.generator, norm)
 
