@@ -97,14 +97,15 @@ def _reader(part: slice, dtype: np.dtype, shape: tuple[int, ...]) -> Reader:
     """How to copy one leaf, (*batch, *shape), out of a buffer of shape (words, *batch).
 
     Readers get the buffer as words and as float32; the frequent leaves, float32 scalars and
-    vectors and flags, take as few NumPy calls as they can.
+    vectors and flags, take as few NumPy calls as they can. (`row, ...` is an array where `row`
+    alone would be a NumPy scalar.)
     """
     if dtype == np.float32 and shape == ():
-        return lambda words, floats: floats[part.start].copy()
+        return lambda words, floats: floats[part.start, ...].copy()
     if dtype == np.float32 and len(shape) == 1:
         return lambda words, floats: floats[part].T.copy()
     if dtype.kind == "b" and shape == ():
-        return lambda words, floats: words[part.start].astype(bool)
+        return lambda words, floats: words[part.start, ...].astype(bool)
 
     def read(words: np.ndarray, floats: np.ndarray) -> np.ndarray:
         lanes = words[part].T.copy()

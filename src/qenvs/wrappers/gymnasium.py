@@ -65,6 +65,7 @@ class GymnasiumEnv(gymnasium.Env):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start the next episode; a seed starts the run again. No option is defined."""
         if seed is not None:
+            seed = _checks.integer("seed", seed)
             self._run_key, self._episode = run_key(seed), 0
         super().reset(seed=seed)
         self._buffer = self._compiled.reset(self._run_key, np.int32(self._episode))

@@ -102,6 +102,7 @@ class GymnasiumVectorEnv(VectorEnv):
             self._restart(mask)
             return self._opening(mask)
         if seed is not None:
+            seed = _single_seed(seed)
             self._start_run(seed)
         super().reset(seed=seed)
         self._buffer = self._begin(self._everywhere)
@@ -189,6 +190,14 @@ class GymnasiumVectorEnv(VectorEnv):
         if self._buffer is None:
             raise ResetNeeded("no episode has begun; call reset() once before a partial reset")
         return array
+
+
+def _single_seed(seed: Any) -> int:
+    if isinstance(seed, (list, tuple, np.ndarray)):
+        raise TypeError(
+            f"`seed` must be one integer, since all sub-environments share one run, got {seed!r}"
+        )
+    return _checks.integer("seed", seed)
 
 
 def _infos(info: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
