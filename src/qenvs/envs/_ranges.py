@@ -1,6 +1,7 @@
 """How large the coefficients of a model become while its parameters vary."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +17,15 @@ def largest_coefficients(
 ) -> tuple[list[float], list[float]] | None:
     """Largest |coefficient| of the drift terms and of the given jump terms over a box.
 
-    None where a number is not known yet, or where a coefficient is not affine in the parameters,
-    so that the ends of the intervals do not bound it.
+    None where a number is not known yet, where an interval is unbounded, or where a coefficient is
+    not affine in the parameters, so that the ends of the intervals do not bound it.
     """
-    nominal = _coefficients(model, jumps)
-    if nominal is None:
+    weights = _coefficients(model, jumps)
+    if not all(map(_checks.is_concrete, weights)):
         return None
+    if not np.all(np.isfinite([ends for _, *ends in ranges])):
+        return None
+    nominal = np.array(weights, float)
     highest, lowest = nominal.copy(), nominal.copy()
     slopes = {}
     for name, low, high in ranges:
@@ -36,17 +40,13 @@ def largest_coefficients(
     return largest[:terms].tolist(), largest[terms:].tolist()
 
 
-def _coefficients(model: Model, jumps: Sequence[int]) -> np.ndarray | None:
+def _coefficients(model: Model, jumps: Sequence[int]) -> list[Any]:
     rates = model.jump_terms()
-    terms = [*model.drift_terms(), *(rates[j] for j in jumps)]
-    weights = [weight for weight, _ in terms]
-    return np.array(weights, float) if all(map(_checks.is_concrete, weights)) else None
+    return [weight for weight, _ in (*model.drift_terms(), *(rates[j] for j in jumps))]
 
 
 def _at(model: Model, jumps: Sequence[int], values: dict[str, float]) -> np.ndarray:
-    moved = _coefficients(model.with_parameters(**values), jumps)
-    assert moved is not None, "numbers in, numbers out"
-    return moved
+    return np.array(_coefficients(model.with_parameters(**values), jumps), float)
 
 
 def _affine(

@@ -5,6 +5,7 @@ its own numbers from that key through `qenvs.keys`: its samples do not depend on
 wrappers stand above or below it.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -109,6 +110,14 @@ class Wrapper(Environment):
     def diagnostics(self, state: WrappedState) -> dict[str, Any]:
         """`info` and every exact expectation value; never an input of a policy."""
         return self.env.diagnostics(state.inner)
+
+
+def layers(env: Environment) -> Iterator[Environment]:
+    """The environment and what it wraps, from the outside in, down to the innermost one."""
+    yield env
+    while isinstance(env, Wrapper):
+        env = env.env
+        yield env
 
 
 class EpisodeStatistics(Wrapper):
