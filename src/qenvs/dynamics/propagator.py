@@ -3,18 +3,20 @@
 A propagator in real coordinates is (Re U, Im U), shape (2d, d), a superoperator a square matrix.
 Both are columns C with a product left(C1) C2, where left(C) = C for a superoperator and the real
 form [[Re, -Im], [Im, Re]] for a propagator. exp(A) is a Taylor polynomial of A / 2^s, evaluated
-from few products, and s squarings; a bound on ||A|| fixes both counts while tracing. Every product
-stands in a loop of fixed length: the compiler would compute fused products again and again.
+from few products, and s squarings; a bound on ||A|| fixes both counts while tracing.
+
+Every product stands alone in the body of a loop or in a branch: the compiler would compute it
+again in every expression that it can reach.
 
 Reference: Paterson, Stockmeyer, SIAM J. Comput. 2, 60 (1973); Higham, SIAM J. Matrix Anal. Appl.
 26, 1179 (2005).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,33 +33,41 @@ LANE_COLUMNS = 9
 MAX_SQUARINGS = 64
 """Largest number of squarings where a traced parameter hides the bound from the tracer."""
 
+HIGHEST = jax.lax.Precision.HIGHEST
+
 
 def propagate(
     operators: np.ndarray,
-    weights: Sequence[Array | float],
+    coefficients: Sequence[Array | float],
     x: Array,
     dt: Array | float,
     norm: Array | float,
     closed: bool,
 ) -> Array:
-    """exp(dt sum_k w_k G_k) x, one gentle step back to unitarity (closed) or to trace 1.
+    """exp(dt sum_k c_k G_k) x, one gentle step back to unitarity (closed) or to trace 1.
 
     Args:
         operators: real matrices G_k, shape (n, size, size).
-        weights: the n scalars w_k.
+        coefficients: the n scalars c_k.
         x: columns of the map so far, shape (size, columns).
         dt: interval.
-        norm: bound on the spectral norm ||dt sum_k w_k G_k||, without multiples of 1 if closed.
+        norm: bound on the spectral norm ||dt sum_k c_k G_k||, without multiples of 1 if closed.
             Where it is traced, as many squarings are done as its value demands.
         closed: whether the G_k are real forms of -i H_k, and x of a propagator.
     """
-    scales = jnp.stack([jnp.asarray(dt * w, x.dtype) for w in weights])
-    known = is_concrete(norm)
-    kernel = ColumnKernel(operators, closed, float(norm) if known else None)
-    bound = () if known else (jax.lax.stop_gradient(jnp.asarray(norm, x.dtype)),)
-    if x.shape[1] > LANE_COLUMNS:
-        return kernel(x, scales, *bound)[0]
-    return lanes(kernel, x, scales, *bound)[0]
+    numbers = isinstance(dt, jax.Array), *(isinstance(c, jax.Array) for c in coefficients)
+    known = np.array([not (numbers[0] or traced) for traced in numbers[1:]])
+    scales = [
+        jnp.asarray(dt * c, x.dtype) for c, k in zip(coefficients, known, strict=True) if not k
+    ]
+    fixed = [float(dt * c) for c, k in zip(coefficients, known, strict=True) if k]
+    constant = np.tensordot(fixed, operators[known], 1)
+    bound = float(norm) if is_concrete(norm) else None
+    kernel = ColumnKernel(constant, operators[~known], closed, bound)
+    args = [x, jnp.stack(scales) if scales else jnp.zeros(0, x.dtype)]
+    if bound is None:
+        args.append(jax.lax.stop_gradient(jnp.asarray(norm, x.dtype)))
+    return kernel(*args)[0] if x.shape[1] > LANE_COLUMNS else lanes(kernel, *args)[0]
 
 
 class Plan(NamedTuple):
@@ -93,16 +103,20 @@ def plan(norm: float | None, precision: float) -> Plan:
 
 
 class ColumnKernel:
-    """(x, scales s) -> exp(sum_k s_k G_k) x for `lanes`, and for arrays without a batch axis.
+    """(x, scales s) -> exp(G + sum_k s_k G_k) x for `lanes`, and for arrays without a batch axis.
 
     Compared by value. A third argument, the bound on the norm, comes where `norm` is None.
     """
 
-    def __init__(self, operators: np.ndarray, closed: bool, norm: float | None) -> None:
+    def __init__(
+        self, constant: np.ndarray, operators: np.ndarray, closed: bool, norm: float | None
+    ) -> None:
         self.closed, self.norm = closed, norm
-        self.shifts, columns = centred(operators) if closed else (np.zeros(0), operators)
-        self.columns = np.moveaxis(columns, 0, -1)
-        self._identity = closed, norm, operators.shape, sha256(operators.tobytes()).digest()
+        matrices = np.stack([constant, *operators])
+        shifts, columns = centred(matrices) if closed else (np.zeros(len(matrices)), matrices)
+        self.phase, self.constant = float(shifts[0]), columns[0]
+        self.shifts, self.columns = shifts[1:], columns[1:]
+        self._identity = closed, norm, matrices.shape, sha256(matrices.tobytes()).digest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ColumnKernel) and self._identity == other._identity
@@ -111,16 +125,20 @@ class ColumnKernel:
         return hash(self._identity)
 
     def __call__(self, x: Array, scales: Array, *norm: Array) -> tuple[Array]:
-        moved = self._exponential(_combined(self.columns, scales), *norm)
+        exponent = _combined(self.constant, self.columns, scales)
+        moved = self._exponential(exponent, *norm)
         if not self.closed:
-            return (_trace_kept(_times(moved, x)),)
+            return (_mapped(moved, x),)
         if self.shifts.any():
-            angle = _combined(self.shifts, scales)
-            moved = jnp.cos(angle) * moved - jnp.sin(angle) * _times_i(moved)
-        return (_orthonormalised(moved, x),)
+            angle = _combined(np.array(self.phase), self.shifts, scales)
+            return (_applied(moved, x, angle),)
+        return (_applied(moved, x, self.phase),)
 
     def _left(self, columns: Array) -> Array:
         return _complex_left(columns) if self.closed else columns
+
+    def _square(self, e: Array) -> Array:
+        return _times(self._left(e), e)
 
     def _exponential(self, a: Array, *norm: Array) -> Array:
         chosen = plan(self.norm, float(jnp.finfo(a.dtype).eps))
@@ -139,11 +157,8 @@ class ColumnKernel:
             base=8,
         )[1]
 
-    def _square(self, e: Array) -> Array:
-        return _times(self._left(e), e)
-
     def _polynomial(self, a: Array, chosen: Plan) -> Array:
-        """sum_n A^n / n! up to n = block * blocks, by powers up to A^block and Horner in A^block."""
+        """sum_n A^n / n! up to n = block * blocks: powers up to A^block, Horner in A^block."""
         block, blocks = chosen.block, chosen.blocks
         left, one = self._left(a), _identity(a)
 
@@ -174,46 +189,51 @@ def centred(operators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     d = operators.shape[-1] // 2
     columns = np.array(operators[..., :d])
-    energies = np.linalg.eigvalsh(hamiltonians(operators))
+    energies = _energies(operators)
     shifts = (energies[:, 0] + energies[:, -1]) / 2
+    shifts[abs(shifts) < 1e-13 * np.ptp(energies, axis=1)] = 0.0
     columns[:, d:] += shifts[:, None, None] * np.eye(d)
     return shifts, columns
 
 
-def hamiltonians(operators: np.ndarray) -> np.ndarray:
-    """The Hermitian H_k of the real forms of -i H_k."""
-    d = operators.shape[-1] // 2
-    return 1j * operators[:, :d, :d] - operators[:, d:, :d]
-
-
 def centred_norms(operators: np.ndarray) -> np.ndarray:
     """||H_k - centre||, half the width of each spectrum, shape (n,)."""
-    energies = np.linalg.eigvalsh(hamiltonians(operators))
-    return (energies[:, -1] - energies[:, 0]) / 2
+    return np.ptp(_energies(operators), axis=1) / 2
 
 
-def _combined(matrices: np.ndarray, scales: Array) -> Array:
-    """sum_k s_k M_k with k the last axis of the matrices and the first of the scales."""
-    constant = jnp.asarray(matrices, scales.dtype)
-    return jnp.tensordot(constant, scales, 1, precision=jax.lax.Precision.HIGHEST)
+def _energies(operators: np.ndarray) -> np.ndarray:
+    """Spectrum of each H_k of the real forms of -i H_k, ascending, shape (n, d)."""
+    d = operators.shape[-1] // 2
+    return np.linalg.eigvalsh(1j * operators[:, :d, :d] - operators[:, d:, :d])
+
+
+def _combined(constant: np.ndarray, matrices: np.ndarray, scales: Array) -> Array:
+    """M + sum_k s_k M_k, shape of M and a batch axis if the scales (n, B) have one."""
+    start = jnp.asarray(constant, scales.dtype).reshape(*constant.shape, *(1,) * (scales.ndim - 1))
+    terms = (
+        jnp.asarray(matrix, scales.dtype).reshape(start.shape) * scale
+        for matrix, scale in zip(matrices, scales, strict=True)
+    )
+    return sum(terms, start)
 
 
 def _times(a: Array, b: Array) -> Array:
     """Matrix product of (m, k) and (k, n), or lane by lane of (m, k, B) and (k, n, B)."""
     if a.ndim == 2:
-        return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+        return jnp.matmul(a, b, precision=HIGHEST)
     return sum(a[:, k, None] * b[k] for k in range(b.shape[0]))
-
-
-def _times_i(columns: Array) -> Array:
-    """i C in real form."""
-    d = columns.shape[1]
-    return jnp.concatenate([-columns[d:], columns[:d]])
 
 
 def _complex_left(columns: Array) -> Array:
     """[[Re, -Im], [Im, Re]] of the columns (Re, Im)."""
-    return jnp.concatenate([columns, _times_i(columns)], axis=1)
+    d = columns.shape[1]
+    return jnp.concatenate([columns, jnp.concatenate([-columns[d:], columns[:d]])], axis=1)
+
+
+def _adjoint(columns: Array) -> Array:
+    """Columns of C'."""
+    re, im = jnp.split(columns, 2)
+    return jnp.concatenate([jnp.swapaxes(re, 0, 1), -jnp.swapaxes(im, 0, 1)])
 
 
 def _identity(columns: Array) -> Array:
@@ -222,26 +242,42 @@ def _identity(columns: Array) -> Array:
     return jnp.eye(rows, d, dtype=columns.dtype).reshape(rows, d, *(1 for _ in batch))
 
 
-def _orthonormalised(e: Array, x: Array) -> Array:
-    """y (3 - y'y) / 2 of y = E x: one Newton-Schulz step towards the nearest unitary.
-
-    The three products stand in one loop.
-    """
+def _applied(e: Array, x: Array, angle: Array | float) -> Array:
+    """y (3 - y'y) / 2 of y = exp(-i angle) E x: one Newton-Schulz step to the nearest unitary."""
     one = _identity(x)
 
-    def step(k: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        left, right, y = carry
-        product = _times(left, right)
-        y = jnp.where(k == 0, product, y)
-        left = _complex_left(y)
-        left = jnp.where(k == 0, jnp.swapaxes(left, 0, 1), left)
-        return left, jnp.where(k == 1, 1.5 * one - 0.5 * product, product), y
+    def turn(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        re, im = jnp.split(carry[1], 2)
+        cosine, sine = jnp.cos(angle), jnp.sin(angle)
+        return carry[0], jnp.concatenate([cosine * re + sine * im, cosine * im - sine * re])
 
-    return jax.lax.fori_loop(0, 3, step, (_complex_left(e), x, x))[1]
+    def apply(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        return carry[0], _times(_complex_left(e), carry[1])
+
+    def overlap(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        return _times(_complex_left(carry[1]), _adjoint(carry[1])), carry[1]
+
+    def correct(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        return carry[0], _times(_complex_left(1.5 * one - 0.5 * carry[0]), carry[1])
+
+    return _in_sequence([turn, apply, overlap, correct], (x, x))[1]
 
 
-def _trace_kept(x: Array) -> Array:
-    """What the trace row of a superoperator lacks, spread over the populations."""
+def _mapped(e: Array, x: Array) -> Array:
+    """E x, what its trace row lacks spread over the populations."""
     d = math.isqrt(x.shape[0])
-    lack = _identity(x)[:d].sum(axis=0) - x[:d].sum(axis=0)
-    return jnp.concatenate([x[:d] + lack / d, x[d:]])
+    trace_row = _identity(x)[:d].sum(axis=0)
+
+    def apply(y: Array) -> Array:
+        return _times(e, y)
+
+    def keep_trace(y: Array) -> Array:
+        lack = trace_row - y[:d].sum(axis=0)
+        return jnp.concatenate([y[:d] + lack / d, y[d:]])
+
+    return _in_sequence([apply, keep_trace], x)
+
+
+def _in_sequence(steps: Sequence[Callable[[Any], Any]], carry: Any) -> Any:
+    """The steps one after the other, each with its result in memory."""
+    return jax.lax.fori_loop(0, len(steps), lambda k, c: jax.lax.switch(k, steps, c), carry)
