@@ -113,11 +113,17 @@ def build_generator(
     return Generator(full, blocks, hamiltonians if closed_form and full.size == 4 else None)
 
 
+EXACT_NORM_SIZE = 128
+"""Largest matrix whose spectral norm is computed, which takes a few milliseconds."""
+
+
 def spectral_norm_bound(matrix: np.ndarray) -> float:
-    """sqrt(||A||_1 ||A||_inf) >= ||A||_2."""
+    """||A||_2, or for large matrices sqrt(||A||_1 ||A||_inf) >= ||A||_2."""
     magnitude = np.abs(matrix)
     if magnitude.size == 0:
         return 0.0
+    if len(matrix) <= EXACT_NORM_SIZE:
+        return float(np.linalg.norm(matrix, 2))
     return float(np.sqrt(magnitude.sum(axis=0).max() * magnitude.sum(axis=1).max()))
 
 
@@ -184,10 +190,9 @@ def _columns(
     dt: Array | float,
     length: int | None,
 ) -> Array:
-    operators, weights = merge_known(generator.operators, coefficients)
     norm = _norm(generator, coefficients, dt, length)
     closed = isinstance(generator.coordinates, PropagatorCoordinates)
-    return propagate(operators, weights, x, dt, norm, closed)
+    return propagate(generator.operators, coefficients, x, dt, norm, closed)
 
 
 def _norm(
