@@ -6,7 +6,15 @@ The functional wrappers need nothing beyond JAX; the Gymnasium adapters load on 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from qenvs.wrappers.control import ControlErrors, apply_control_errors
 from qenvs.wrappers.core import AutoReset, EpisodeStatistics, WrappedState, Wrapper
+from qenvs.wrappers.observation import (
+    ObservationModel,
+    ReadoutError,
+    observation_kind,
+    outcome_counts,
+)
+from qenvs.wrappers.randomization import ParameterRandomization
 
 if TYPE_CHECKING:
     from qenvs.wrappers.gymnasium import GymnasiumEnv
@@ -19,7 +27,22 @@ _HOMES = {
     "GymnaxEnv": "qenvs.wrappers.gymnax",
 }
 
-__all__ = ["AutoReset", "EpisodeStatistics", "WrappedState", "Wrapper", *_HOMES]
+__all__ = [
+    "AutoReset",
+    "ControlErrors",
+    "EpisodeStatistics",
+    "GymnasiumEnv",
+    "GymnasiumVectorEnv",
+    "GymnaxEnv",
+    "ObservationModel",
+    "ParameterRandomization",
+    "ReadoutError",
+    "WrappedState",
+    "Wrapper",
+    "apply_control_errors",
+    "observation_kind",
+    "outcome_counts",
+]
 
 
 def __getattr__(name: str) -> Any:
