@@ -37,7 +37,8 @@ def expectation(state: Any, operator: Any) -> Array:
     rho, operator = as_density_matrix(state), jnp.asarray(as_array(operator))
     if rho.shape != operator.shape:
         raise ValueError(
-            f"`operator` must have the shape of the state's matrix {rho.shape}, got {operator.shape}"
+            f"`operator` must have the shape {rho.shape} of the state's matrix, "
+            f"got {operator.shape}"
         )
     return jnp.sum(rho * operator.T).real
 

@@ -8,6 +8,7 @@ Each block may stand for a number of identical copies whose total weight it hold
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +95,7 @@ class BlockCoordinates(StateCoordinates):
         basis = sp.coo_array((values, (here, index)), shape)
         return entries, sp.csr_array(basis + sp.coo_array((values.conj(), (there, index)), shape))
 
-    def encode(self, state: Array) -> Array:
+    def encode(self, state: Any) -> Any:
         low = np.minimum(self.rows, self.columns)
         high = np.maximum(self.rows, self.columns)
         if is_ket(state):
@@ -114,7 +115,7 @@ class BlockCoordinates(StateCoordinates):
 
     def decode(self, x: Array) -> Array:
         d = self.dimension
-        re, im, scale = self._parts
+        _, im, scale = self._parts
         low = np.minimum(self.rows, self.columns)
         high = np.maximum(self.rows, self.columns)
         entries = x / jnp.asarray(scale, x.dtype)
@@ -205,8 +206,8 @@ def reachable_entries(
         grown = sp.csr_array(sum((flow @ reached @ flow.T for flow in flows), grown))
         grown.data[:] = 1.0
         if grown.nnz == reached.nnz:
-            codes = grown.tocoo()
-            return np.sort(codes.row.astype(np.int64) * grown.shape[0] + codes.col)
+            rows, columns = grown.nonzero()
+            return np.sort(rows.astype(np.int64) * len(start) + columns)
         reached = grown
 
 
@@ -218,24 +219,21 @@ def _pattern(matrix: np.ndarray) -> sp.csr_array:
 
 def _commutator(hamiltonian: np.ndarray, entries: np.ndarray, d: int) -> sp.csr_array:
     """rho -> -i [H, rho] on the given entries."""
-    one = sp.eye_array(d, format="csc")
-    h = sp.csc_array(hamiltonian)
-    return -1j * (_two_sided(h, one, entries, d) - _two_sided(one, sp.csc_array(h.T), entries, d))
+    h, one = sp.csc_array(hamiltonian), np.eye(d)
+    return -1j * (_two_sided(h, one, entries, d) - _two_sided(one, h.T, entries, d))
 
 
 def _dissipator(jump: np.ndarray, entries: np.ndarray, d: int) -> sp.csr_array:
     """rho -> L rho L' - {L'L, rho}/2 on the given entries."""
-    one, left = sp.eye_array(d, format="csc"), sp.csc_array(jump)
-    rate = sp.csc_array(left.conj().T @ left)
+    left, one = sp.csc_array(jump), np.eye(d)
+    rate = left.conj().T @ left
     gain = _two_sided(left, left.conj(), entries, d)
-    loss = _two_sided(rate, one, entries, d) + _two_sided(one, sp.csc_array(rate.T), entries, d)
-    return gain - loss / 2
+    return gain - (_two_sided(rate, one, entries, d) + _two_sided(one, rate.T, entries, d)) / 2
 
 
-def _two_sided(
-    left: sp.csc_array, right: sp.csc_array, entries: np.ndarray, d: int
-) -> sp.csr_array:
+def _two_sided(left: Any, right: Any, entries: np.ndarray, d: int) -> sp.csr_array:
     """rho_ij <- sum_km left_ik right_jm rho_km on entries (k, m) that the map does not leave."""
+    left, right = sp.csc_array(left), sp.csc_array(right)
     k, m = entries // d, entries % d
     n_left, n_right = np.diff(left.indptr)[k], np.diff(right.indptr)[m]
     counts = n_left * n_right

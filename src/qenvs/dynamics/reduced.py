@@ -25,7 +25,6 @@ from qenvs.dynamics.coordinates import (
 )
 from qenvs.observables import eigenvalues, pair_eigenvalues
 
-
 SIZE_CLASSES = (lambda size: size == 1, lambda size: size == 2, lambda size: size > 2)
 
 
@@ -159,7 +158,9 @@ def _form(entries: Entries, copies: np.ndarray) -> ReducedForm:
     return ReducedForm(
         entries.products,
         np.reshape([rows[g[0]][0, 0, 0] for g in single], (-1, features)),
-        np.reshape([[r[0, 0, 0], r[0, 1, 1], r[0, 0, 1], r[1, 0, 1]] for r in by_pair], (-1, 4, features)),
+        np.reshape(
+            [[r[0, 0, 0], r[0, 1, 1], r[0, 0, 1], r[1, 0, 1]] for r in by_pair], (-1, 4, features)
+        ),
         tuple(rows[g[0]] for g in larger),
         np.concatenate([copies[g] for g in ordered]),
     )
@@ -169,6 +170,7 @@ def _rows(entries: Entries, group: np.ndarray, n_features: int) -> np.ndarray:
     """Real and imaginary parts of one block as rows over the features, (2, s, s, features)."""
     inside = np.isin(entries.row, group) & np.isin(entries.column, group)
     at = np.searchsorted(group, entries.row[inside]), np.searchsorted(group, entries.column[inside])
-    block = np.zeros((group.size, group.size, n_features), complex)
+    shape = (group.size, group.size, n_features)
+    block: np.ndarray = np.zeros(shape, complex)
     np.add.at(block, (*at, entries.feature[inside]), entries.weight[inside])
     return np.stack([block.real, block.imag])

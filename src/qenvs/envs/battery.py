@@ -1,6 +1,6 @@
 """Charge a battery: energy or ergotropy as the task quantity."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -46,6 +46,7 @@ class BatteryCharging(ControlEnvironment):
                 f"`model` must have a battery, got {type(self.model).__name__}; give "
                 "`battery_hamiltonian` to HamiltonianModel.from_operators"
             )
+        self.model.battery()  # a custom model without one says so here
         return state_generator(self.model)
 
     def initial_object(self) -> Any:
@@ -62,26 +63,30 @@ class BatteryCharging(ControlEnvironment):
             **values,
             "ergotropy": self._ergotropy(state.x, energy),
             "power": jnp.where(started, energy / jnp.where(started, state.t, 1.0), 0.0),
-            "purity": purity(state.coordinates, state.x),
+            "purity": purity(self._coordinates, state.x),
         }
 
+    @property
     def _battery(self) -> Battery:
-        return self.model.battery()
+        return cast(BatteryModel, self.model).battery()
+
+    @property
+    def _coordinates(self) -> StateCoordinates:
+        return cast(StateCoordinates, self.generator.coordinates)
 
     def _expectations(self, x: Array) -> dict[str, Array]:
         """Energy of the battery and every other observable of the model."""
-        battery, terms = self._battery(), self.model.observable_terms()
+        battery, terms = self._battery, self.model.observable_terms()
         stored = embed(battery.hamiltonian, self.model.dims, battery.factors)
         terms = {**terms, "energy": (battery.scale, stored)}
-        coordinates = self.generator.coordinates
-        form = coordinates.expectation_form([matrix for _, matrix in terms.values()])
-        values = coordinates.expectations(x, form)
+        form = self._coordinates.expectation_form([matrix for _, matrix in terms.values()])
+        values = self._coordinates.expectations(x, form)
         return {name: terms[name][0] * values[k] for k, name in enumerate(terms)}
 
     def _ergotropy(self, x: Array, energy: Array) -> Array:
-        battery = self._battery()
+        battery = self._battery
         copies = tuple(map(float, battery.copies))
-        form = reduced_form(self.generator.coordinates, battery.factors, copies)
+        form = reduced_form(self._coordinates, battery.factors, copies)
         levels, level_copies = energy_levels(battery)
         passive = passive_energy(spectrum(form, x), form.copies, levels, level_copies)
         return clip_below(energy - battery.scale * passive)

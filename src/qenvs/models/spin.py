@@ -48,7 +48,7 @@ def spin_z(kept: Sequence[Sector]) -> np.ndarray:
 
 def spin_lowering(kept: Sequence[Sector]) -> np.ndarray:
     """J_- on the sectors, block diagonal: <j, m-1|J_-|j, m> = sqrt((j+m)(j-m+1))."""
-    return scipy.linalg.block_diag(*(_lowering(sector.j) for sector in kept))
+    return np.asarray(scipy.linalg.block_diag(*(_lowering(sector.j) for sector in kept)))
 
 
 def _lowering(j: float) -> np.ndarray:

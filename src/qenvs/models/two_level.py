@@ -11,13 +11,13 @@ from qenvs.models.base import (
     REAL_LINE,
     START,
     UNIT,
-    Model,
     ParameterSpec,
     Term,
     basis_ket,
     check_rates,
     number,
 )
+from qenvs.models.battery import Battery, BatteryModel
 
 SIGMA_X = np.array([[0, 1], [1, 0]], complex)
 SIGMA_Z = np.diag([1.0, -1.0]).astype(complex)
@@ -25,7 +25,7 @@ LOWERING = np.array([[0, 1], [0, 0]], complex)
 EXCITED = np.diag([0.0, 1.0]).astype(complex)
 
 
-class TwoLevel(Model):
+class TwoLevel(BatteryModel):
     """Qubit in the frame of its drive, with relaxation and dephasing.
 
     H = (detuning/2) sigma_z + u sigma_x/2, jump operators sqrt(gamma1) |0><1| and
@@ -79,6 +79,9 @@ class TwoLevel(Model):
 
     def correlation_observables(self) -> dict[str, np.ndarray]:
         return {}
+
+    def battery(self) -> Battery:
+        return Battery(self.omega0, EXCITED, (0,), np.ones(2))
 
     def parameter_specs(self) -> dict[str, ParameterSpec]:
         return {"detuning": ParameterSpec("omega0", REAL_LINE, 0.05)}

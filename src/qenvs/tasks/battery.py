@@ -55,9 +55,7 @@ def dicke(
     H = omega0 (J_z + N/2) + omega_c a'a + g (a'J_- + a J_+), |g| <= 0.5,
     H_B = omega0 (J_z + N/2) with the cavity traced out.
     """
-    model = DickeBattery(
-        n_cells, n_photons, n_max, omega0, omega_c, rwa, kappa, gamma, gamma_phi
-    )
+    model = DickeBattery(n_cells, n_photons, n_max, omega0, omega_c, rwa, kappa, gamma, gamma_phi)
     return BatteryCharging(model, horizon, dt, action_bound, reward=reward, method=method)
 
 

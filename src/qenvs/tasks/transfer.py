@@ -25,9 +25,7 @@ def lambda_stirap(
     |Omega| <= 1. Stokes before pump (STIRAP) reaches F = 0.9964.
     """
     model = LambdaSystem(delta_one_photon, delta_two_photon, gamma)
-    return StateTransfer(
-        model, horizon, dt, action_bound, target=basis_ket(3, 2), method=method
-    )
+    return StateTransfer(model, horizon, dt, action_bound, target=basis_ket(3, 2), method=method)
 
 
 def stirap_pair(env: StateTransfer) -> np.ndarray:
