@@ -20,10 +20,8 @@ def qenvs_command(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_:
-            cli.main(list(words))
-        assert isinstance(exit_.value.code, int)
-        return exit_.value.code, *capsys.readouterr()
+        code = cli.run(list(words))
+        return code, *capsys.readouterr()
 
     return run
 
@@ -57,8 +55,7 @@ def test_list_loads_nothing_heavy():
     code = (
         "import sys; sys.modules['gymnasium'] = None\n"
         "from qenvs import cli\n"
-        "try: cli.main(['list'])\n"
-        "except SystemExit as e: assert e.code == 0\n"
+        "assert cli.run(['list']) == 0\n"
         "print([m for m in ('dynamiqs', 'qutip', 'matplotlib', 'optax') if m in sys.modules])"
     )
     out = subprocess.check_output([sys.executable, "-c", code], text=True)

@@ -5,6 +5,7 @@ Results go to standard output, progress and errors to standard error. Exit codes
 """
 
 import json
+import os
 import sys
 import traceback
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from qenvs import __version__
-from qenvs.cli import doctor, inspection, learning, playing
+from qenvs.cli import demo, doctor, inspection, optimizing, playing, results, training
 
 app = typer.Typer(
     name="qenvs",
@@ -21,10 +22,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
-inspection.register(app)
-playing.register(app)
-learning.register(app)
-doctor.register(app)
+for module in (inspection, playing, training, optimizing, demo, doctor):
+    module.register(app)
 
 EXPECTED = (ValueError, TypeError, ImportError, OSError)
 """What a user can cause (in their plain form): the message says enough without a traceback."""
@@ -45,18 +44,25 @@ def _options(
     """Options that stand before the command."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit; `arguments` are those of the process by default."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(_run(words or ["--help"]))
+def main() -> None:
+    """Run the command line of this process and end it."""
+    code = run(sys.argv[1:])
+    if code == results.INTERRUPTED:
+        # a computation may still be running in a thread of JAX, which a tidy exit crashes into
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
-def _run(words: list[str]) -> int:
+def run(words: list[str]) -> int:
+    """Run the command line `words` and give its exit code."""
+    words = list(words) or ["--help"]
     as_json = "--json" in words
     try:
         return int(app(words, prog_name="qenvs", standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(as_json, "interrupted", "interrupted", 130)
+        return _fail(as_json, "interrupted", "interrupted", results.INTERRUPTED)
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing is left to flush
         return 1

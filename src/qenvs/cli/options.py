@@ -1,6 +1,7 @@
 """Options that several commands share, and the environment they describe."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,11 @@ Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every ran
 DoublePrecision = Annotated[
     bool, typer.Option("--x64", help="Compute in float64 (as JAX_ENABLE_X64=1 does).")
 ]
+
+OutputRoot = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="Where the folder of results is made.")
+]
+RUNS = Path("runs")
 
 
 class UsageError(Exception):

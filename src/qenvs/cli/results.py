@@ -14,6 +14,9 @@ import typer
 from qenvs import __version__
 from qenvs.cli import output
 
+INTERRUPTED = 130
+"""Exit code of a command that was ended by Ctrl-C, as shells have it."""
+
 
 def new_folder(root: Path, task: str) -> Path:
     """A folder of its own, `<task>-<time>`, below `root`."""
@@ -51,28 +54,39 @@ def write_config(folder: Path, command: str, **content: Any) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of an earlier run."""
-    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    """The configuration of an earlier run; ValueError where there is none."""
+    path = folder / "config.json"
+    if not path.exists():
+        raise ValueError(f"{folder} must be the folder of a run, but holds no config.json")
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_pulse(
-    folder: Path, task: str, settings: dict[str, Any], env: Any, actions: Any, title: str
+    folder: Path,
+    name: str,
+    task: str,
+    settings: dict[str, Any],
+    env: Any,
+    actions: Any,
+    title: str,
 ) -> dict[str, float]:
-    """Write `pulse.json` and `pulse.png` of the applied actions; the final info values."""
+    """Write the applied actions as `<name>.json` and `<name>.png`; the final info values."""
     import numpy as np
 
-    from qenvs import pulses
+    from qenvs import plots, pulses
 
     bound = np.broadcast_to(np.asarray(env.action_bound), (env.action_dim,))
     applied = np.clip(np.asarray(actions), -bound, bound)
     states = trajectory(env, applied)
-    final = {name: float(value) for name, value in env.info(states[-1]).items()}
+    final = {key: float(value) for key, value in env.info(states[-1]).items()}
     pulse = pulses.from_actions(
         env, applied, "applied", task=task, task_kwargs=settings, metrics=final
     )
-    pulse.save(folder / "pulse.json")
-    with unless_missing("pulse.png"):
-        _draw_pulse(folder / "pulse.png", env, pulse, states, title)
+    pulse.save(folder / f"{name}.json")
+    quantity = plots.quantity_name(env)
+    with unless_missing(f"{name}.png"):
+        heading = f"{task}, {title}, {quantity} {final[quantity]:.6f}"
+        _draw_pulse(folder / f"{name}.png", env, pulse, states, heading)
     return final
 
 
@@ -115,20 +129,24 @@ def _draw_pulse(path: Path, env: Any, pulse: Any, states: list[Any], title: str)
     figure.savefig(path)
 
 
-def write_learning_curve(path: Path, steps: Any, fidelities: Any, title: str) -> None:
-    """Draw 1 - fidelity, shape (seeds, updates), over the environment steps of each update."""
+def write_learning_curve(folder: Path, task: str, quantity: str, steps: Any, curves: Any) -> None:
+    """Draw `learning_curve.png`: the quantity, shape (seeds, updates), over environment steps.
+
+    Of a fidelity its distance from 1 is drawn, on a logarithmic axis.
+    """
     import numpy as np
 
     from qenvs import plots
 
-    with unless_missing(path.name):
+    name = "learning_curve.png"
+    with unless_missing(name):
         figure, ax = plots.figure(width=7, height=4)
-        plots.learning_curve(
-            ax, steps, np.maximum(1 - np.asarray(fidelities, float), 1e-7), quantity="1 - fidelity"
-        )
-        ax.set_yscale("log")
-        figure.suptitle(title)
-        figure.savefig(path)
+        if quantity == "fidelity":
+            curves, quantity = np.maximum(1 - np.asarray(curves, float), 1e-7), "1 - fidelity"
+            ax.set_yscale("log")
+        plots.learning_curve(ax, steps, curves, quantity=quantity)
+        figure.suptitle(f"{task}, PPO, exploration included", x=0.01, ha="left")
+        figure.savefig(folder / name)
 
 
 @contextlib.contextmanager
@@ -154,9 +172,9 @@ def interruptible(folder: Path, again: list[str], as_json: bool) -> Iterator[Non
     except KeyboardInterrupt:
         command = shlex.join(["qenvs", *again])
         if as_json:
-            fields = {"type": "interrupted", "message": "interrupted", "exit_code": 130}
+            fields = {"type": "interrupted", "message": "interrupted", "exit_code": INTERRUPTED}
             fields |= {"folder": str(folder), "resume": command}
             output.note(json.dumps({"error": fields}))
         else:
             output.note(f"\nInterrupted. Results so far: {folder}\nTo go on: {command}")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None

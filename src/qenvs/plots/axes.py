@@ -105,10 +105,10 @@ def pulse(
 def pulse_axes(ax: "Axes", names: Sequence[str], bounds: Any, unit: str) -> None:
     """Lines at zero and at the bounds, the vertical label, the legend."""
     style(ax)
-    ax.axhline(0, color=FAINT, linewidth=0.8, zorder=1)
+    ax.axhline(0, color=FAINT, linewidth=0.8, zorder=0.8)
     for level in np.unique(bounds):
         for sign in (-1, 1):
-            ax.axhline(sign * level, color=FAINT, linestyle=DASHED, linewidth=1, zorder=1)
+            ax.axhline(sign * level, color=FAINT, linestyle=DASHED, linewidth=1, zorder=0.8)
     ax.set_ylabel(with_unit(names[0] if len(names) == 1 else "control", unit))
     if len(names) > 1:
         legend(ax)

@@ -79,7 +79,7 @@ def sphere(ax: "Axes") -> None:
         tip = _project([axis])[0][0]
         ax.plot([0, tip[0]], [0, tip[1]], color=FAINT, linewidth=0.9)
         ax.text(
-            1.16 * tip[0], 1.16 * tip[1], name, ha="center", va="center", fontsize=12, color=INK
+            1.19 * tip[0], 1.19 * tip[1], name, ha="center", va="center", fontsize=12, color=INK
         )
 
 

@@ -1,4 +1,4 @@
-"""`qenvs optimize`, `train`, `demo`: from a task to a pulse or an agent, with results on disk."""
+"""`qenvs optimize`: from a task to a pulse, by gradient."""
 
 import time
 from pathlib import Path
@@ -8,18 +8,23 @@ import typer
 
 from qenvs.cli import options, output, results
 
-Output = Annotated[Path, typer.Option("--output", metavar="DIR", help="Where folders are made.")]
 Guess = Annotated[
     Path | None,
     typer.Option("--guess", metavar="FILE", help="Pulse file to start from; else random."),
 ]
 Iterations = Annotated[int, typer.Option(min=0, help="Most iterations of the search.")]
 
-RUNS = Path("runs")
+REASONS = {
+    "gradient": "the gradient has vanished",
+    "precision": "the precision allows no further gain",
+    "max_iterations": "stopped by --max-iterations",
+    "stationary": "the task quantity does not depend on the pulse near the guess",
+    "line_search": "no gain along the gradient: try another --seed, or --x64",
+}
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
+    """Add the command of this module."""
     app.command("optimize")(optimize)
 
 
@@ -30,7 +35,7 @@ def optimize(
     settings: options.Settings = None,
     seed: options.Seed = 0,
     x64: options.DoublePrecision = False,
-    output_root: Output = RUNS,
+    output_root: options.OutputRoot = options.RUNS,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -38,15 +43,16 @@ def optimize(
     options.use_double_precision(x64)
     given = options.parse_settings(settings)
     env = options.make(task, given)
-    start = None if guess is None else _guess(guess)
+    start = None if guess is None else _read_guess(guess)
     folder = results.new_folder(output_root, task)
     details = {"guess": guess, "max_iterations": max_iterations}
     results.write_config(folder, "optimize", task=task, task_kwargs=given, seed=seed, **details)
     again = ["optimize", task, "--guess", str(folder / "pulse.json"), *options.as_words(given)]
     with results.interruptible(folder, again, as_json):
         found, seconds = search(env, seed, start, max_iterations, quiet or as_json)
-        title = f"{task}, gradient pulse"
-        final = results.write_pulse(folder, task, given, env, found.actions, title)
+        final = results.write_pulse(
+            folder, "pulse", task, given, env, found.actions, "gradient pulse"
+        )
         if found.reason == "interrupted":
             raise KeyboardInterrupt
     record = {"task": task, "seed": seed, "final": final, "reason": found.reason}
@@ -60,16 +66,6 @@ def optimize(
     output.show_text(f"Results: {folder}")
 
 
-REASONS = {
-    "gradient": "the gradient has vanished",
-    "precision": "the precision allows no further gain",
-    "max_iterations": "stopped by --max-iterations",
-    "stationary": "the task quantity does not depend on the pulse near the guess",
-    "line_search": "no gain along the gradient: try another --seed or --x64",
-    "interrupted": "interrupted",
-}
-
-
 def search(env: Any, seed: int, guess: Any, max_iterations: int, quiet: bool) -> tuple[Any, float]:
     """The result of the gradient search, and its seconds."""
     import jax
@@ -77,7 +73,7 @@ def search(env: Any, seed: int, guess: Any, max_iterations: int, quiet: bool) ->
     from qenvs import controllers, plots
 
     name, start = plots.quantity_name(env), time.perf_counter()
-    with output.Progress("gradient search", None, quiet) as progress:
+    with output.Progress("Gradient", None, quiet) as progress:
         found = controllers.optimize(
             env,
             guess,
@@ -88,7 +84,7 @@ def search(env: Any, seed: int, guess: Any, max_iterations: int, quiet: bool) ->
     return found, time.perf_counter() - start
 
 
-def _guess(path: Path) -> Any:
+def _read_guess(path: Path) -> Any:
     from qenvs import pulses
 
     return pulses.load(path).actions
