@@ -12,8 +12,6 @@ from qenvs.registration import TaskSpec, make, register, registry
 from qenvs.tasks import register_tasks
 
 if TYPE_CHECKING:
-    from qenvs import controllers, distributions, dynamics, envs, gates, keys, models, observables
-    from qenvs import plots, pulses, testing, wrappers
     from qenvs.envs import Environment, EnvState, TimeStep
 
 __version__ = "0.1.0"
@@ -24,7 +22,7 @@ _MODULES = (
     "testing validation wrappers"
 ).split()
 
-__all__ = ["TaskSpec", "make", "register", "registry", *_HOMES]
+__all__ = ["EnvState", "Environment", "TaskSpec", "TimeStep", "make", "register", "registry"]
 
 
 def __getattr__(name: str) -> Any:

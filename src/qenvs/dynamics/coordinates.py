@@ -25,7 +25,7 @@ SQRT_HALF = 0.7071067811865476
 
 def real_ket_operator(operator: np.ndarray) -> sp.csr_array:
     """The real 2d x 2d form of a complex d x d operator acting on (Re psi, Im psi)."""
-    re, im = sp.csr_array(operator.real), sp.csr_array(operator.imag)
+    re, im = sp.csr_array(np.real(operator)), sp.csr_array(np.imag(operator))
     return sp.csr_array(sp.block_array([[re, -im], [im, re]]))
 
 
@@ -43,9 +43,9 @@ def hermitian_basis(d: int) -> sp.csr_array:
     return sp.csr_array((values, (rows, columns)), shape=(d * d, d * d))
 
 
-def real_superoperator(superoperator: sp.csr_array) -> sp.csr_array:
+def real_superoperator(superoperator: Any) -> sp.csr_array:
     """The real d^2 x d^2 form of a Hermiticity-preserving map in column stacking."""
-    basis = hermitian_basis(int(round(superoperator.shape[0] ** 0.5)))
+    basis = hermitian_basis(round(superoperator.shape[0] ** 0.5))
     return _clean((basis.conj().T @ superoperator @ basis).real)
 
 
@@ -56,12 +56,10 @@ def liouvillian(hamiltonian: np.ndarray) -> sp.csr_array:
 
 
 def dissipator(jump: np.ndarray) -> sp.csr_array:
-    """rho -> L rho L' - {L'L, rho}/2 in column stacking: L* kron L - (1 kron L'L + (L'L)^T kron 1)/2."""
-    one, jump = sp.eye_array(jump.shape[0]), sp.csr_array(jump)
-    rate = sp.csr_array(jump.conj().T @ jump)
-    return sp.csr_array(
-        sp.kron(jump.conj(), jump) - (sp.kron(one, rate) + sp.kron(rate.T, one)) / 2
-    )
+    """rho -> L rho L' - {L'L, rho}/2: L* kron L - (1 kron L'L + (L'L)^T kron 1)/2."""
+    one, op = sp.eye_array(jump.shape[0]), sp.csr_array(jump)
+    rate = sp.csr_array(op.conj().T @ op)
+    return sp.csr_array(sp.kron(op.conj(), op) - (sp.kron(one, rate) + sp.kron(rate.T, one)) / 2)
 
 
 def _clean(matrix: sp.csr_array) -> sp.csr_array:
@@ -111,7 +109,7 @@ def _namespace(array: Any) -> Any:
     return jnp if isinstance(array, jax.Array) else np
 
 
-def squared_norm(x: Array | Sequence[Array]) -> Array:
+def squared_norm(x: Any) -> Any:
     """Sum of squares over the first axis."""
     if len(x) > UNROLL_LIMIT:
         return jnp.sum(x * x, axis=0)
@@ -163,8 +161,11 @@ class Coordinates(abc.ABC):
         """The full real generator of each Hamiltonian (-iH), then of each jump operator."""
 
     @abc.abstractmethod
-    def encode(self, state: Array) -> Array:
-        """Coordinates of a complex array, shape (size,) or (size, columns)."""
+    def encode(self, state: Any) -> Any:
+        """Coordinates of a complex array, shape (size,) or (size, columns).
+
+        NumPy in, NumPy out (a constant while tracing); JAX in, JAX out.
+        """
 
     @abc.abstractmethod
     def decode(self, x: Array) -> Array:
@@ -199,7 +200,9 @@ class StateCoordinates(Coordinates):
 class KetCoordinates(StateCoordinates):
     """(Re psi, Im psi), restricted to the reachable entries."""
 
-    full_size = property(lambda self: 2 * self.dimension)
+    @property
+    def full_size(self) -> int:
+        return 2 * self.dimension
 
     def generators(
         self, hamiltonians: Sequence[np.ndarray], jumps: Sequence[np.ndarray]
@@ -208,7 +211,7 @@ class KetCoordinates(StateCoordinates):
             raise ValueError("a ket cannot follow jump operators, use density coordinates")
         return [real_ket_operator(-1j * h) for h in hamiltonians]
 
-    def encode(self, state: Array) -> Array:
+    def encode(self, state: Any) -> Any:
         ket = state.reshape(-1)
         return _namespace(state).concatenate([ket.real, ket.imag])[self.support]
 
@@ -248,7 +251,9 @@ class KetCoordinates(StateCoordinates):
 class DensityCoordinates(StateCoordinates):
     """Components of rho in the orthonormal Hermitian basis, restricted to the reachable ones."""
 
-    full_size = property(lambda self: self.dimension**2)
+    @property
+    def full_size(self) -> int:
+        return self.dimension**2
 
     def generators(
         self, hamiltonians: Sequence[np.ndarray], jumps: Sequence[np.ndarray]
@@ -265,7 +270,7 @@ class DensityCoordinates(StateCoordinates):
         """Row t with Tr rho = t x: ones on the populations."""
         return (self.support < self.dimension).astype(float)
 
-    def encode(self, state: Array) -> Array:
+    def encode(self, state: Any) -> Any:
         if is_ket(state):
             ket = state.reshape(-1)
             state = ket[:, None] * ket.conj()
@@ -284,7 +289,7 @@ class DensityCoordinates(StateCoordinates):
         """Which coordinate each real and imaginary part of rho is, and times what."""
         d = self.dimension
         row_major = self._basis.reshape(d, d, -1).transpose(1, 0, 2).reshape(d * d, -1)
-        parts = np.concatenate([row_major.real, row_major.imag])
+        parts = np.concatenate([np.real(row_major), np.imag(row_major)])
         index = np.argmax(abs(parts), axis=1)
         return index, parts[np.arange(parts.shape[0]), index]
 
@@ -299,7 +304,7 @@ class DensityCoordinates(StateCoordinates):
     def expectation_form(self, operators: Sequence[np.ndarray]) -> np.ndarray:
         """Rows (K, size) of the linear forms Tr(rho O) = q x."""
         vectors = np.stack([np.asarray(o, complex).reshape(-1) for o in operators])
-        return (vectors @ self._basis).real
+        return np.real(vectors @ self._basis)
 
     def expectations(self, x: Array, form: np.ndarray) -> Array:
         """Tr(rho O_k) for each operator of `form`, shape (K,)."""
@@ -309,10 +314,13 @@ class DensityCoordinates(StateCoordinates):
 class PropagatorCoordinates(Coordinates):
     """The columns of a unitary as kets: shape (2d, d), real parts above imaginary parts."""
 
-    full_size = property(lambda self: 2 * self.dimension)
+    @property
+    def full_size(self) -> int:
+        return 2 * self.dimension
+
     generators = KetCoordinates.generators
 
-    def encode(self, state: Array) -> Array:
+    def encode(self, state: Any) -> Any:
         return _namespace(state).concatenate([state.real, state.imag])
 
     def decode(self, x: Array) -> Array:
@@ -333,14 +341,17 @@ class PropagatorCoordinates(Coordinates):
 class SuperoperatorCoordinates(Coordinates):
     """A map of density matrices, as the real d^2 x d^2 matrix in the Hermitian basis."""
 
-    full_size = property(lambda self: self.dimension**2)
+    @property
+    def full_size(self) -> int:
+        return self.dimension**2
+
     generators = DensityCoordinates.generators
 
     @property
     def _basis(self) -> Array:
         return jnp.asarray(hermitian_basis(self.dimension).toarray())
 
-    def encode(self, state: Array) -> Array:
+    def encode(self, state: Any) -> Any:
         basis = self._basis
         return (basis.conj().T @ jnp.asarray(state) @ basis).real
 

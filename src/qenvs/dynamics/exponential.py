@@ -15,7 +15,7 @@ random Hamiltonians and Lindbladians of dimension 2 to 16).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
 
@@ -216,7 +216,7 @@ def pauli_components(matrices: Sequence[np.ndarray]) -> np.ndarray:
         ]
         for h in matrices
     ]
-    return np.array(rows).real
+    return np.real(np.array(rows))
 
 
 def cos_sinc(s: Array, bound: float | None) -> tuple[Array, Array]:
@@ -334,7 +334,9 @@ def _series(
     return _substeps_by_value(lambda y, h: substep(y, h, order), norm, x)
 
 
-def _substeps_by_value(substep, norm: Array, x: Array) -> Array:
+def _substeps_by_value(
+    substep: Callable[[Array, Array], Array], norm: Array | float, x: Array
+) -> Array:
     """As many substeps as the traced bound demands; differentiable in both modes."""
     substeps = jnp.maximum(jnp.ceil(jax.lax.stop_gradient(norm) / SUBSTEP_NORM), 1.0).astype(
         x.dtype

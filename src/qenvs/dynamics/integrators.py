@@ -24,7 +24,7 @@ from qenvs.dynamics.coordinates import (
 @functools.cache
 def load_dynamiqs() -> ModuleType:
     """The dynamiqs module; JAX's settings are left as they were before the import."""
-    precision = jax.config.jax_default_matmul_precision
+    precision = getattr(jax.config, "jax_default_matmul_precision")  # noqa: B009
     import dynamiqs
 
     jax.config.update("jax_default_matmul_precision", precision)

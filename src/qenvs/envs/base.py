@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -92,11 +92,16 @@ class Environment(eqx.Module):
     `jax.grad` and `jax.lax.scan` apply to them and to `rollout` directly.
     """
 
-    horizon: eqx.AbstractVar[int]
-    dt: eqx.AbstractVar[Any]
-    action_bound: eqx.AbstractVar[Any]
-    action_dim: eqx.AbstractVar[int]
-    observation_dim: eqx.AbstractVar[int]
+    if TYPE_CHECKING:  # fields in some subclasses, properties in others
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    else:
+        horizon: eqx.AbstractVar[int]
+        dt: eqx.AbstractVar[Any]
+        action_bound: eqx.AbstractVar[Any]
+        action_dim: eqx.AbstractVar[int]
+        observation_dim: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def reset(self, key: Array) -> tuple[Any, TimeStep]:
@@ -355,6 +360,7 @@ def observable_values(model: Model, state: EnvState) -> dict[str, Array]:
     terms = model.observable_terms()
     if not terms:
         return {}
-    form = state.coordinates.expectation_form([matrix for _, matrix in terms.values()])
-    values = state.coordinates.expectations(state.x, form)
+    coordinates = cast(StateCoordinates, state.coordinates)
+    form = coordinates.expectation_form([matrix for _, matrix in terms.values()])
+    values = coordinates.expectations(state.x, form)
     return {name: terms[name][0] * values[k] for k, name in enumerate(terms)}

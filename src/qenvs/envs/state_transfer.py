@@ -1,13 +1,13 @@
 """Steer a state to a target ket."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import numpy as np
 from jax import Array
 
 from qenvs import _checks
-from qenvs.dynamics import Generator
+from qenvs.dynamics import Generator, StateCoordinates
 from qenvs.envs.base import ControlEnvironment, EnvState, observable_values, state_generator
 from qenvs.observables import as_array
 
@@ -46,7 +46,8 @@ class StateTransfer(ControlEnvironment):
         return self.model.initial_state()
 
     def quantity(self, x: Array) -> Array:
-        return self.generator.coordinates.fidelity(x, self.target)
+        coordinates = cast(StateCoordinates, self.generator.coordinates)
+        return coordinates.fidelity(x, self.target)
 
     def info(self, state: EnvState) -> dict[str, Array]:
         return {"fidelity": state.value, **observable_values(self.model, state)}

@@ -13,7 +13,9 @@ import numpy as np
 from jax import Array
 
 from qenvs import _checks, keys
-from qenvs.envs.base import Environment, TimeStep
+from qenvs.envs.base import Environment
+
+GYMNASIUM_MISSING = "the Gymnasium adapters need the extra qenvs[gym]: pip install 'gymnasium>=1.0'"
 
 
 def run_key(seed: int) -> Array:
@@ -135,8 +137,8 @@ class CompiledEnv:
         self.reset: Callable[[Array, Any], Array] = jax.jit(self._packed_reset)
         self.step: Callable[[Any, Any], Array] = jax.jit(self._packed_step)
 
-    def timestep(self, buffer: Any) -> TimeStep:
-        """The time step in a buffer, as new NumPy arrays."""
+    def timestep(self, buffer: Any) -> Any:
+        """The `TimeStep` in a buffer, as new NumPy arrays."""
         return self._timestep.read(np.asarray(buffer))
 
     def state(self, buffer: Any) -> Any:

@@ -2,16 +2,26 @@
 
 from typing import Any
 
-import gymnasium
 import jax
 import numpy as np
-from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Box
 
 from qenvs import _checks
 from qenvs.envs.base import Environment
 from qenvs.registration import make
-from qenvs.wrappers._compiled import CompiledEnv, as_actions, box_bound, run_key
+from qenvs.wrappers._compiled import (
+    GYMNASIUM_MISSING,
+    CompiledEnv,
+    as_actions,
+    box_bound,
+    run_key,
+)
+
+try:
+    import gymnasium
+    from gymnasium.error import ResetNeeded
+    from gymnasium.spaces import Box
+except ImportError as error:
+    raise ImportError(GYMNASIUM_MISSING) from error
 
 
 class GymnasiumEnv(gymnasium.Env):

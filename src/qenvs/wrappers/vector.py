@@ -3,16 +3,27 @@
 from typing import Any
 
 import numpy as np
-from gymnasium import vector
-from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Box
-from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from qenvs import _checks
-from qenvs.envs.base import Environment, TimeStep
+from qenvs.envs.base import Environment
 from qenvs.registration import make
-from qenvs.wrappers._compiled import CompiledEnv, as_actions, box_bound, run_key, select
+from qenvs.wrappers._compiled import (
+    GYMNASIUM_MISSING,
+    CompiledEnv,
+    as_actions,
+    box_bound,
+    run_key,
+    select,
+)
+
+try:
+    from gymnasium import vector
+    from gymnasium.error import ResetNeeded
+    from gymnasium.spaces import Box
+    from gymnasium.vector import VectorEnv
+    from gymnasium.vector.utils import batch_space
+except ImportError as error:
+    raise ImportError(GYMNASIUM_MISSING) from error
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 
@@ -169,7 +180,7 @@ class GymnasiumVectorEnv(VectorEnv):
         timestep = self._compiled.timestep(self._buffer)
         return timestep.observation, _infos(timestep.info, mask)
 
-    def _restart_in_step(self, ended: TimeStep) -> tuple[np.ndarray, dict[str, Any]]:
+    def _restart_in_step(self, ended: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """SAME_STEP: begin new episodes where `_ended`; keep what ended in the infos."""
         mask = self._ended
         self._restart(mask)
