@@ -114,35 +114,42 @@ class ControlErrors(Wrapper):
         if self.coloured_noise is not None:
             leaf = keys.coloured_noise_key(key, 0)
             data["coloured_noise"] = self.coloured_noise.start(leaf, self._shape, jnp.float32)
-        state = WrappedState(inner, key, jnp.zeros((), jnp.int32), data)
+        zero = jnp.zeros((), jnp.int32)
+        state = WrappedState(inner, key, zero, {**data, **self._white_noise(key, zero)})
         return state, _with_fraction(timestep, jnp.zeros((), jnp.float32))
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
         action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
         applied, fraction = self.applied_action(state, action)
         inner, timestep = self.env.step(state.inner, applied)
-        data = state.data
+        step = state.step + 1
+        data = {**state.data, **self._white_noise(state.key, step)}
         if self.coloured_noise is not None:
-            leaf = keys.coloured_noise_key(state.key, state.step + 1)
+            leaf = keys.coloured_noise_key(state.key, step)
             now = data["coloured_noise"]
-            later = self.coloured_noise.advance(leaf, now, self._shape, self.dt)
-            data = {**data, "coloured_noise": later}
-        state = WrappedState(inner, state.key, state.step + 1, data)
+            data["coloured_noise"] = self.coloured_noise.advance(leaf, now, self._shape, self.dt)
+        state = WrappedState(inner, state.key, step, data)
         return state, _with_fraction(timestep, fraction.astype(jnp.float32))
 
     def applied_action(self, state: WrappedState, action: Array) -> tuple[Array, Array]:
         """What the next step sends to the inner environment, and the clipped fraction."""
-        noise = state.data.get("coloured_noise")
-        if self.step_noise is not None:
-            white = self._draw(self.step_noise, keys.step_noise_key(state.key, state.step))
-            noise = white if noise is None else white + noise
-        gain, offset = state.data.get("gain"), state.data.get("offset")
-        return apply_control_errors(action, gain, offset, noise, self.action_bound)
+        data = state.data
+        noise = [data[name] for name in ("step_noise", "coloured_noise") if name in data]
+        total = noise[0] if len(noise) == 1 else sum(noise) if noise else None
+        gain, offset = data.get("gain"), data.get("offset")
+        return apply_control_errors(action, gain, offset, total, self.action_bound)
 
     @property
     def _shape(self) -> tuple[int, ...]:
         """Shape of one draw: a number for all channels, or one per channel."""
         return () if self.correlated else (self.action_dim,)
+
+    def _white_noise(self, key: Array, step: Array) -> dict[str, Array]:
+        """The noise of a step, drawn one step ahead: it goes into the state and nowhere else, or
+        the compiler would repeat its arithmetic for every number that depends on the action."""
+        if self.step_noise is None:
+            return {}
+        return {"step_noise": self._draw(self.step_noise, keys.step_noise_key(key, step))}
 
     def _draw(self, source: Distribution, key: Array) -> Array:
         return source.sample(key, 1.0, self._shape, jnp.float32)
