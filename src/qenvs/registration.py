@@ -100,12 +100,21 @@ def spec(id: str) -> TaskSpec:
     return registry[id]
 
 
+OBSERVATION_MODEL = "qenvs.wrappers.observation:ObservationModel"
+"""By name: wrappers lie above this module."""
+
+OBSERVATION_KWARGS = ("observation", "shots", "diagnostics", "observables")
+"""Keyword arguments of `make` that go to the observation model."""
+
+
 def make(id: str, **kwargs: Any) -> Any:
     """Build the functional environment of a named task.
 
     Args:
         id: one of `qenvs.registry`, e.g. "qubit/StateTransfer-v0".
-        **kwargs: fields of the model, `horizon`, `dt`, `action_bound`, `method`.
+        **kwargs: fields of the model, `horizon`, `dt`, `action_bound`, `method`; with any of
+            `observation`, `shots`, `diagnostics`, `observables` the task is wrapped in an
+            `ObservationModel` that takes them.
 
     Raises:
         ValueError: unknown id, or a value that is out of range.
@@ -115,11 +124,17 @@ def make(id: str, **kwargs: Any) -> Any:
     >>> env = qenvs.make("qubit/StateTransfer-v0", detuning=0.1)
     >>> env.horizon, float(env.dt)
     (20, 0.1)
+    >>> seen = {"observation": "expectations", "shots": 100, "observables": ["p1"]}
+    >>> qenvs.make("qubit/StateTransfer-v0", **seen).observable_names
+    ('p1',)
     """
     task = spec(id)
     known = task.kwargs()
-    for name in kwargs:
+    shown = {n: v for n, v in kwargs.items() if n in OBSERVATION_KWARGS and n not in known}
+    own = {name: value for name, value in kwargs.items() if name not in shown}
+    for name in own:
         if name not in known:
-            near = _checks.suggest(name, known)
+            near = _checks.suggest(name, [*known, *OBSERVATION_KWARGS])
             raise TypeError(f"task {id!r} has no keyword argument {name!r}; {near}")
-    return task.load()(**kwargs)
+    env = task.load()(**own)
+    return _load(OBSERVATION_MODEL)(env, **shown) if shown else env
