@@ -350,4 +350,5 @@ def _truncated_stddev(a: float, b: float) -> float:
     half = np.diff(edges)[:, None] / 2
     z = (edges[:-1, None] + half) + half * nodes
     density = np.exp(-z * z / 2) * weights * half / math.sqrt(2 * math.pi)
-    return math.sqrt(np.sum((z - mean) ** 2 * density) / _normal_mass(a, b))
+    relative = (z - mean) / (b - a)
+    return (b - a) * math.sqrt(np.sum(relative**2 * density) / _normal_mass(a, b))
