@@ -329,6 +329,8 @@ def _truncated_mean(a: float, b: float) -> float:
     (phi(a) - phi(b)) / (Phi(b) - Phi(a)), with phi of the nearer end factored out.
     """
     near, far = sorted((abs(a), abs(b)))
+    if far < 1e-8:
+        return (a + b) / 2  # flat to 1e-16; squares could underflow
     gap = (far - near) * (far + near) / 2
     density = math.exp(-near * near / 2) * -math.expm1(-gap) / math.sqrt(2 * math.pi)
     return math.copysign(density, b + a) / _normal_mass(a, b) if density else 0.0
