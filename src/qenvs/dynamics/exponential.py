@@ -260,7 +260,8 @@ def _rotate(
     """exp(-i dt (h0 + h . sigma)) on (re0, re1, im0, im1), in closed form."""
     h0, hx, hy, hz = (_combine(weights, coefficients, dt, x.dtype) for weights in pauli.T)
     bound = None if length is None else 2.0 ** (length / 2)
-    cosine, sinc = cos_sinc(hx * hx + hy * hy + hz * hz, bound)
+    # XLA would fuse these into each of their users and compute them again for every entry
+    cosine, sinc = jax.lax.optimization_barrier(cos_sinc(hx * hx + hy * hy + hz * hz, bound))
     a, b, c = sinc * hx, sinc * hy, sinc * hz
     r0, r1, i0, i1 = x
     moved = (

@@ -27,12 +27,10 @@ def run_key(seed: int) -> Array:
 
 
 class Packing:
-    """Which 32-bit words of one environment's buffer hold which leaf of a tree.
-
-    On the host a buffer has shape (words,), or (words, B) for a batch.
+    """Which 32-bit words of a flat buffer hold which leaf of a tree.
 
     Args:
-        example: tree of arrays or `jax.ShapeDtypeStruct` of one environment.
+        example: tree of arrays or `jax.ShapeDtypeStruct`.
         start: words before the first leaf.
 
     Raises:
@@ -47,15 +45,16 @@ class Packing:
             self._slots.append((slice(start, start + words), np.dtype(leaf.dtype), leaf.shape))
             start += words
         self._readers = [_reader(*slot) for slot in self._slots]
+        self.parts = [part for part, _, _ in self._slots]
         self.stop = start
 
     def unpack(self, buffer: Array) -> Any:
-        """The tree in a buffer, while tracing, with the batch axis last."""
+        """The tree in a buffer, while tracing."""
         leaves = [_from_words(buffer[part], dtype, shape) for part, dtype, shape in self._slots]
         return jax.tree.unflatten(self._treedef, leaves)
 
     def read(self, buffer: np.ndarray) -> Any:
-        """The tree in a buffer, as new NumPy arrays with the batch axis first."""
+        """The tree in a buffer, as new NumPy arrays."""
         floats = buffer.view(np.float32)
         return self._treedef.unflatten([read(buffer, floats) for read in self._readers])
 
@@ -68,60 +67,46 @@ def _words_per_item(dtype: np.dtype, name: str) -> int:
     raise TypeError(f"{name} must be bool, int or float of 32 or 64 bits, got {dtype}")
 
 
-def pack(tree: Any, batch: tuple[int, ...]) -> Array:
-    """Every leaf of a tree with trailing batch shape, bit for bit, as rows of uint32 words."""
-    return jnp.concatenate([_to_words(leaf, batch) for leaf in jax.tree.leaves(tree)])
+def pack(tree: Any) -> Array:
+    """Every leaf of a tree, bit for bit, as one vector of uint32 words."""
+    return jnp.concatenate([_to_words(leaf) for leaf in jax.tree.leaves(tree)])
 
 
-def _to_words(leaf: Array, batch: tuple[int, ...]) -> Array:
+def _to_words(leaf: Array) -> Array:
     if leaf.dtype == bool:
-        words = leaf.astype(jnp.uint32)
-    else:
-        words = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
-    if words.ndim > leaf.ndim:  # 64 bits: two words, next to the item that they belong to
-        words = jnp.moveaxis(words, -1, leaf.ndim - len(batch))
-    return words.reshape(-1, *batch)
+        return leaf.astype(jnp.uint32).reshape(-1)
+    return jax.lax.bitcast_convert_type(leaf, jnp.uint32).reshape(-1)
 
 
 def _from_words(words: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
-    batch = words.shape[1:]
     if dtype.kind == "b":
-        return words.astype(bool).reshape(*shape, *batch)
-    if dtype.itemsize == 8:
-        words = jnp.moveaxis(words.reshape(-1, 2, *batch), 1, -1)
-    return jax.lax.bitcast_convert_type(words, dtype).reshape(*shape, *batch)
+        return words.astype(bool).reshape(shape)
+    pair = (2,) if dtype.itemsize == 8 else ()
+    return jax.lax.bitcast_convert_type(words.reshape(shape + pair), dtype)
 
 
 Reader = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def _reader(part: slice, dtype: np.dtype, shape: tuple[int, ...]) -> Reader:
-    """How to copy one leaf, (*batch, *shape), out of a buffer of shape (words, *batch).
+    """How to copy one leaf out of a buffer, given as words and as float32.
 
-    Readers get the buffer as words and as float32; the frequent leaves, float32 scalars and
-    vectors and flags, take as few NumPy calls as they can. (`row, ...` is an array where `row`
-    alone would be a NumPy scalar.)
+    Flat leaves, the frequent ones, take as few NumPy calls as they can.
     """
-    if dtype == np.float32 and shape == ():
-        return lambda words, floats: floats[part.start, ...].copy()
-    if dtype == np.float32 and len(shape) == 1:
-        return lambda words, floats: floats[part].T.copy()
-    if dtype.kind == "b" and shape == ():
-        return lambda words, floats: words[part.start, ...].astype(bool)
-
-    def read(words: np.ndarray, floats: np.ndarray) -> np.ndarray:
-        lanes = words[part].T.copy()
-        items = lanes.astype(bool) if dtype.kind == "b" else lanes.view(dtype)
-        return items.reshape(words.shape[1:] + shape).copy()
-
-    return read
+    if len(shape) == 1 and dtype == np.float32:
+        return lambda words, floats: floats[part].copy()
+    if len(shape) == 1 and dtype.kind == "b":
+        return lambda words, floats: words[part].astype(bool)
+    if dtype.kind == "b":
+        return lambda words, floats: words[part].reshape(shape).astype(bool)
+    return lambda words, floats: words[part].view(dtype).reshape(shape).copy()
 
 
 class CompiledEnv:
     """`reset` and `step` of an environment: one jitted call, one packed buffer in and out.
 
-    The buffer holds the state and the time step as words, the batch axis last, so that all
-    arithmetic runs over contiguous lanes; `state` and `timestep` read it.
+    The buffer holds the state, with the batch axis last, so that the dynamics run over contiguous
+    lanes, then the time step, with the batch axis first, as callers want it.
 
     Args:
         env: functional environment.
@@ -129,11 +114,19 @@ class CompiledEnv:
     """
 
     def __init__(self, env: Environment, num_envs: int | None = None) -> None:
-        self._env = env
-        state, timestep = jax.eval_shape(env.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
+        def begin(run_key: Array, index: Array) -> Any:
+            return env.reset(keys.episode_key(run_key, index))
+
+        batch = () if num_envs is None else (num_envs,)
+        self._begin, self._step = begin, env.step
+        if num_envs is not None:
+            self._begin = jax.vmap(begin, (None, 0), (-1, 0))
+            self._step = jax.vmap(env.step, (-1, 0), (-1, 0))
+        run_key = jax.ShapeDtypeStruct((2,), jnp.uint32)
+        index = jax.ShapeDtypeStruct(batch, jnp.int32)
+        state, timestep = jax.eval_shape(self._begin, run_key, index)
         self._state = Packing(state)
         self._timestep = Packing(timestep, start=self._state.stop)
-        self._batch = () if num_envs is None else (num_envs,)
         self.reset: Callable[[Array, Any], Array] = jax.jit(self._packed_reset)
         self.step: Callable[[Any, Any], Array] = jax.jit(self._packed_step)
 
@@ -142,26 +135,23 @@ class CompiledEnv:
         return self._timestep.read(np.asarray(buffer))
 
     def state(self, buffer: Any) -> Any:
-        """The functional environment's state in a buffer, as new NumPy arrays."""
+        """The state in a buffer, as new NumPy arrays (the batch axis, if any, last)."""
         return self._state.read(np.asarray(buffer))
 
-    def _packed_reset(self, run_key: Array, index: Array) -> Array:
-        def reset(i: Array) -> Any:
-            return self._env.reset(keys.episode_key(run_key, i))
+    def select(self, mask: np.ndarray, new: Any, old: Any) -> np.ndarray:
+        """The batch buffer with the lanes of `new` where the mask is True, of `old` elsewhere."""
+        merged, new = np.array(old), np.asarray(new)
+        for part in self._state.parts:
+            merged[part].reshape(-1, mask.size)[:, mask] = new[part].reshape(-1, mask.size)[:, mask]
+        for part in self._timestep.parts:
+            merged[part].reshape(mask.size, -1)[mask] = new[part].reshape(mask.size, -1)[mask]
+        return merged
 
-        batched = jax.vmap(reset, out_axes=-1) if self._batch else reset
-        return pack(batched(index), self._batch)
+    def _packed_reset(self, run_key: Array, index: Array) -> Array:
+        return pack(self._begin(run_key, index))
 
     def _packed_step(self, buffer: Array, action: Array) -> Array:
-        step = self._env.step
-        if self._batch:
-            step = jax.vmap(step, in_axes=(-1, 0), out_axes=-1)
-        return pack(step(self._state.unpack(buffer), action), self._batch)
-
-
-def select(mask: np.ndarray, new: Any, old: Any) -> np.ndarray:
-    """The batch buffer with the lanes of `new` where the mask is True, of `old` elsewhere."""
-    return np.where(mask, np.asarray(new), np.asarray(old))
+        return pack(self._step(self._state.unpack(buffer), action))
 
 
 def as_actions(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -13,7 +13,6 @@ from qenvs.wrappers._compiled import (
     as_actions,
     box_bound,
     run_key,
-    select,
 )
 
 try:
@@ -165,7 +164,9 @@ class GymnasiumVectorEnv(VectorEnv):
         if count == 0:
             return
         fresh = self._begin(mask)
-        self._buffer = fresh if count == self.num_envs else select(mask, fresh, self._buffer)
+        self._buffer = (
+            fresh if count == self.num_envs else self._compiled.select(mask, fresh, self._buffer)
+        )
         self._elapsed[mask] = 0
         self._ended = self._ended & ~mask
 
