@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import qenvs
@@ -26,9 +27,12 @@ def qenvs_command(capsys, monkeypatch, tmp_path):
     return run
 
 
-def in_a_process(*words: str, **options):
-    command = [sys.executable, "-c", "from qenvs.cli import main; main()", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+def in_a_process(*words: str, cwd=None, before="pass") -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, after the statement `before`."""
+    command = [sys.executable, "-c", f"from qenvs import cli\n{before}\ncli.main()", *words]
+    source = str(Path(qenvs.__file__).parents[1])
+    env = os.environ | {"PYTHONPATH": source}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
 
 
 # --- list, info, help ---
@@ -320,7 +324,160 @@ def test_an_interrupted_search_says_how_to_go_on(qenvs_command, monkeypatch):
     assert pulses.load(resume[3]).actions.shape == (8, 1)
 
 
+# --- train and demo ---
+
+SMALL = [
+    word
+    for setting in ("num_updates=3", "num_envs=4", "num_minibatches=2", "epochs=1", "width=8")
+    for word in ("--ppo", setting)
+]
+
+
+def test_train_leaves_policy_pulse_curve_and_config(qenvs_command, tmp_path):
+    code, out, err = qenvs_command(
+        "train", TASK, "--seeds", "2", "--seed", "5", "--set", "horizon=4", *SMALL, "--json"
+    )
+    record = json.loads(out)
+    folder = tmp_path / record["folder"]
+    assert (code, err) == (0, "")
+    assert (record["seeds"], record["environment_steps"]) == ([5, 6], 2 * 3 * 4 * 4)
+    assert record["mean"] == pytest.approx(sum(record["scores"]) / 2)
+    assert {p.name for p in folder.iterdir()} == {
+        *("config.json", "checkpoint.eqx", "result.json", "policy.eqx"),
+        *("pulse.json", "pulse.png", "learning_curve.png"),
+    }
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["ppo"]["num_updates"], config["ppo"]["learning_rate"]) == (3, 1e-3)
+    policy, header = qenvs.controllers.load_policy(folder / "policy.eqx")
+    assert (header["task"], header["task_kwargs"]) == (TASK, {"horizon": 4})
+    pulse = pulses.load(folder / "pulse.json")
+    episode = qenvs.controllers.play(pulse.environment(), policy, jax.random.PRNGKey(0))
+    assert pulse.metrics["fidelity"] == pytest.approx(float(episode.score), abs=1e-6)
+    assert max(record["scores"]) == pytest.approx(float(episode.score), abs=1e-6)
+
+
+def test_a_finished_run_can_be_resumed_and_says_the_same(qenvs_command):
+    first = json.loads(qenvs_command("train", TASK, "--seeds", "1", *SMALL, "--json")[1])
+    policy = Path(first["folder"], "policy.eqx").read_bytes()
+    again = json.loads(qenvs_command("train", "--resume", first["folder"], "--json")[1])
+    assert again | {"seconds": 0} == first | {"seconds": 0}
+    assert Path(first["folder"], "policy.eqx").read_bytes() == policy
+
+
+def test_train_prints_a_table_and_its_progress(qenvs_command):
+    code, out, err = qenvs_command("train", "battery/TwoLevel-v0", "--seeds", "2", *SMALL)
+    lines = out.splitlines()
+    assert code == 0
+    assert "2 agents, 480 environment steps" in lines[0]
+    assert [line.split()[0] for line in lines[1:-1]] == ["seed", "0", "1", "mean"]
+    assert lines[1].split() == ["seed", "energy"]
+    assert lines[-1].startswith("Results: runs/battery-TwoLevel-v0-")
+    assert err.splitlines()[-1].startswith("Agents: 100 %")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give a TASK"),
+        ([TASK, "--ppo", "num_update=3"], "did you mean 'num_updates'"),
+        ([TASK, "--ppo", "num_updates=0"], "`num_updates` must be >= 1"),
+        ([TASK, "--ppo", "clip=a"], "`clip` must be a number"),
+        ([TASK, "--seeds", "0"], "--seeds"),
+        (["--resume", "here", "--seed", "1"], "leave out --seed"),
+        (["battery/TwoLevel-v0", "--resume", "here"], "leave out TASK"),
+    ],
+)
+def test_train_explains_wrong_use(qenvs_command, tmp_path, words, message):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "config.json").write_text(json.dumps({"task": TASK, "seeds": [0]}))
+    code, out, err = qenvs_command("train", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_resuming_what_is_no_run_fails(qenvs_command, tmp_path):
+    code, _, err = qenvs_command("train", "--resume", str(tmp_path))
+    assert code == 1
+    assert "config.json" in err
+
+
+def signalled(name: str) -> str:
+    """A statement that makes a training run send itself a signal after its first checkpoint."""
+    kill = f"os.kill(os.getpid(), signal.{name})"
+    return f"import os, signal; cli.output.Progress.update = lambda *_: {kill}"
+
+
+@pytest.mark.slow
+def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(qenvs_command, tmp_path):
+    words = (TASK, "--seeds", "2", "--x64", *SMALL)
+    where = ("--output", "killed")
+    killed = in_a_process("train", *words, *where, cwd=tmp_path, before=signalled("SIGKILL"))
+    assert killed.returncode < 0
+    (folder,) = (tmp_path / "killed").iterdir()
+    assert not (folder / "policy.eqx").exists()
+    resumed = in_a_process("train", "--resume", str(folder), "--json", cwd=tmp_path)
+    whole = in_a_process("train", *words, "--json", cwd=tmp_path)
+    first, second = (json.loads(done.stdout) for done in (resumed, whole))
+    assert first["scores"] == second["scores"]
+    for name in ("policy.eqx", "checkpoint.eqx", "pulse.json"):
+        other = tmp_path / second["folder"] / name
+        assert (folder / name).read_bytes() == other.read_bytes()
+
+
+def test_ctrl_c_says_where_the_results_are_and_how_to_go_on(tmp_path):
+    words = ("train", TASK, "--seeds", "1", *SMALL)
+    done = in_a_process(*words, cwd=tmp_path, before=signalled("SIGINT"))
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (done.returncode, done.stdout) == (130, "")
+    assert (folder / "checkpoint.eqx").exists()
+    assert done.stderr.endswith(f"To go on: qenvs train --resume runs/{folder.name}\n")
+
+
+def test_demo_compares_three_pulses(qenvs_command, tmp_path):
+    code, out, err = qenvs_command("demo", "--seeds", "2", *SMALL)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == "pulse final fidelity 1 - fidelity seconds".split()
+    rows = [line.split("  ")[0] for line in lines[1:-1]]
+    assert rows == ["reference", "gradient", "best agent", "mean of 2 agents"]
+    assert [float(line.split()[-3]) > 0.9999 for line in lines[1:3]] == [True, True]
+    folder = tmp_path / lines[-1].removeprefix("Results: ")
+    assert {p.name for p in folder.iterdir()} >= {
+        *("config.json", "policy.eqx", "learning_curve.png", "pulse.json", "pulse.png"),
+        *("gradient-pulse.json", "gradient-pulse.png", "table.json"),
+    }
+    assert "Agents: 100 %" in err
+
+
+def test_an_interrupted_demo_goes_on_as_a_training_run(qenvs_command, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.output.Progress, "update", interrupt)
+    code, out, err = qenvs_command("demo", "--seeds", "1", *SMALL, "--json")
+    error = json.loads(err)["error"]
+    assert (code, out) == (130, "")
+    assert (error["type"], error["exit_code"]) == ("interrupted", 130)
+    assert error["resume"] == f"qenvs train --resume {error['folder']}"
+
+
 # --- output ---
+
+
+def test_results_come_without_pictures_where_matplotlib_is_missing(qenvs_command, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    code, out, err = qenvs_command("optimize", TASK, "--max-iterations", "1")
+    folder = Path(out.splitlines()[-1].removeprefix("Results: "))
+    assert code == 0
+    assert "pulse.png left out: plots need Matplotlib" in err
+    assert (folder / "pulse.json").exists()
+    assert not (folder / "pulse.png").exists()
+
+
+def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path):
+    names = {cli.results.new_folder(tmp_path, TASK).name for _ in range(3)}
+    assert len(names) == 3
 
 
 def test_a_closed_pipe_is_no_error():

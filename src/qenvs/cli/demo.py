@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from qenvs.cli import options, output, results, training
-from qenvs.cli.optimizing import search
+from qenvs.cli.optimizing import search, write
 from qenvs.cli.playing import play
 
 TASK = "qubit/StateTransfer-v0"
@@ -31,7 +31,7 @@ def demo(
     if not silent:
         output.note(f"{TASK}: {options.task_spec(TASK).summary}; results go to {job.folder}")
     with results.interruptible(job.folder, job.again, as_json):
-        rows = {"reference pulse": _reference(seed), "gradient pulse": _gradient(job, seed, silent)}
+        rows = {"reference": _reference(seed), "gradient": _gradient(job, seed, silent)}
         record = training.run_job(job, silent)
     scores = record["scores"]
     agents = {"best agent": scores.max(), f"mean of {len(scores)} agents": scores.mean()}
@@ -43,7 +43,7 @@ def demo(
         output.show_json(record)
         return
     output.show_table(
-        ("", "final fidelity", "1 - fidelity", "seconds"),
+        ("pulse", "final fidelity", "1 - fidelity", "seconds"),
         [(name, f"{f:.8f}", f"{1 - f:.1e}", f"{s:.1f}") for name, (f, s) in rows.items()],
     )
     output.show_text(f"Results: {job.folder}")
@@ -58,8 +58,6 @@ def _reference(seed: int) -> tuple[float, float]:
 
 def _gradient(job: training.Job, seed: int, quiet: bool) -> tuple[float, float]:
     env: Any = options.make(TASK, {})
-    found, seconds = search(env, seed, None, 1000, quiet)
-    final = results.write_pulse(
-        job.folder, "gradient-pulse", TASK, {}, env, found.actions, "gradient pulse"
-    )
+    found, seconds = search(env, seed, quiet=quiet)
+    final = write(job.folder, "gradient-pulse", TASK, {}, env, found)
     return final["fidelity"], seconds

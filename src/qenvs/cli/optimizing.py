@@ -50,11 +50,7 @@ def optimize(
     again = ["optimize", task, "--guess", str(folder / "pulse.json"), *options.as_words(given)]
     with results.interruptible(folder, again, as_json):
         found, seconds = search(env, seed, start, max_iterations, quiet or as_json)
-        final = results.write_pulse(
-            folder, "pulse", task, given, env, found.actions, "gradient pulse"
-        )
-        if found.reason == "interrupted":
-            raise KeyboardInterrupt
+        final = write(folder, "pulse", task, given, env, found)
     record = {"task": task, "seed": seed, "final": final, "reason": found.reason}
     record |= {"iterations": found.iterations, "seconds": seconds, "folder": str(folder)}
     results.write_json(folder / "result.json", record | {"history": found.history})
@@ -66,8 +62,10 @@ def optimize(
     output.show_text(f"Results: {folder}")
 
 
-def search(env: Any, seed: int, guess: Any, max_iterations: int, quiet: bool) -> tuple[Any, float]:
-    """The result of the gradient search, and its seconds."""
+def search(
+    env: Any, seed: int, guess: Any = None, max_iterations: int = 1000, quiet: bool = False
+) -> tuple[Any, float]:
+    """The `PulseResult` of the gradient search, and its seconds."""
     import jax
 
     from qenvs import controllers, plots
@@ -82,6 +80,17 @@ def search(env: Any, seed: int, guess: Any, max_iterations: int, quiet: bool) ->
             progress=lambda done, value: progress.update(done, f"{name} {value:.6f}"),
         )
     return found, time.perf_counter() - start
+
+
+def write(
+    folder: Path, name: str, task: str, settings: dict[str, Any], env: Any, found: Any
+) -> dict[str, float]:
+    """Write what a search found, an interrupted one too, which ends here."""
+    pulse = found.actions
+    final = results.write_pulse(folder, name, task, settings, env, pulse, "gradient pulse")
+    if found.reason == "interrupted":
+        raise KeyboardInterrupt
+    return final
 
 
 def _read_guess(path: Path) -> Any:

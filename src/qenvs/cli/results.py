@@ -145,7 +145,7 @@ def write_learning_curve(folder: Path, task: str, quantity: str, steps: Any, cur
             curves, quantity = np.maximum(1 - np.asarray(curves, float), 1e-7), "1 - fidelity"
             ax.set_yscale("log")
         plots.learning_curve(ax, steps, curves, quantity=quantity)
-        figure.suptitle(f"{task}, PPO, exploration included", x=0.01, ha="left")
+        figure.suptitle(f"{task}, PPO while exploring", x=0.01, ha="left")
         figure.savefig(folder / name)
 
 

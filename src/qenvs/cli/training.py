@@ -1,5 +1,6 @@
 """`qenvs train`: from a task to an agent, by PPO; a killed run goes on from its checkpoint."""
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -35,7 +36,7 @@ class Job(NamedTuple):
     Attributes:
         task, settings: how the environment is made.
         seeds: one agent each.
-        ppo: hyperparameters that differ from the defaults.
+        ppo: hyperparameters, all of them once the run has begun.
         folder: where everything is written.
         resume: whether the folder may hold a checkpoint to go on from.
     """
@@ -99,7 +100,7 @@ def new_job(
     """A job of its own, checked, its folder made and its configuration written there."""
     given, ppo = options.parse_settings(settings), options.parse_settings(hyperparameters)
     options.make(task, given)
-    make_config(ppo)
+    ppo = dataclasses.asdict(make_config(ppo))
     every = list(range(first_seed, first_seed + (seeds or SEEDS)))
     folder = results.new_folder(root, task)
     content = {"task": task, "task_kwargs": given, "seeds": every, "ppo": ppo}
@@ -123,14 +124,14 @@ def read_job(folder: Path, task: str | None, given: list[str]) -> Job:
 
 def make_config(ppo: dict[str, Any]) -> Any:
     """The `PPOConfig` of hyperparameters; a usage error with near names for unknown ones."""
-    import dataclasses
-
     from qenvs.controllers import PPOConfig
 
     known = [field.name for field in dataclasses.fields(PPOConfig)]
-    for name in ppo:
+    for name, value in ppo.items():
         if name not in known:
             raise options.UsageError(f"PPO has no {name!r}; {_checks.suggest(name, known)}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise options.UsageError(f"`{name}` must be a number, got {value!r}")
     try:
         return PPOConfig(**ppo)
     except (TypeError, ValueError) as error:
@@ -153,7 +154,9 @@ def run_job(job: Job, quiet: bool) -> dict[str, Any]:
             job.seeds,
             checkpoint=job.folder / CHECKPOINT,
             resume=job.resume,
-            progress=lambda done, score: progress.update(done, f"mean {name} {score:.5f}"),
+            progress=lambda done, score: progress.update(
+                done, f"mean {name} while exploring {score:.5f}"
+            ),
         )
     seconds = time.perf_counter() - start
     controllers.save_policy(
@@ -178,11 +181,8 @@ def run_job(job: Job, quiet: bool) -> dict[str, Any]:
 def show(record: dict[str, Any]) -> None:
     """Print the score of every agent, their mean, and where the results are."""
     name, scores = record["quantity"], record["scores"]
-    rate = record["environment_steps"] / record["seconds"]
-    output.show_text(
-        f"{record['task']}, {len(scores)} agents, {record['environment_steps']:,} steps in "
-        f"{record['seconds']:.1f} s ({rate:,.0f} per second)"
-    )
+    steps = f"{record['environment_steps']:,} environment steps in {record['seconds']:.1f} s"
+    output.show_text(f"{record['task']}, {len(scores)} agents, {steps}")
     rows = [(str(seed), score) for seed, score in zip(record["seeds"], scores, strict=True)]
     rows.append(("mean", record["mean"]))
     if name == "fidelity":

@@ -189,7 +189,7 @@ def learning_curve(
     ax.plot(steps, median, color=tint, linewidth=1.8, label=label)
     ax.set_xlim(np.min(steps), np.max(steps))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.set_xlabel("environment steps")
+    ax.set_xlabel("environment steps of a seed")
     ax.set_ylabel(quantity)
     legend(ax)
     return ax
