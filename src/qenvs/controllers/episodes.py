@@ -72,9 +72,9 @@ def play(env: Environment, policy: Callable[[Array], Array], key: Array) -> Epis
         key: episode key.
     """
 
-    def step(progress: Progress, _: None) -> tuple[Progress, tuple[Array, Array]]:
+    def step(progress: Progress, _: Any) -> tuple[Progress, tuple[Array, Array]]:
         action = jnp.where(progress.done, 0.0, policy(progress.observation))
-        progress, reward, _ = advance(env, progress, action)
+        progress, reward, _ended = advance(env, progress, action)
         return progress, (action, reward)
 
     end, (actions, rewards) = jax.lax.scan(step, begin(env, key), None, env.horizon)

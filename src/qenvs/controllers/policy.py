@@ -96,6 +96,8 @@ def load_policy(path: str | Path) -> tuple[Policy, dict[str, Any]]:
     """
     header = storage.read_header(path, KIND)
     sizes = header["sizes"]
-    network = eqx.filter_eval_shape(random_mlp, jax.random.PRNGKey(0), sizes)
-    like = Policy(network, jax.ShapeDtypeStruct((sizes[-1],), jnp.float32))
+    like = eqx.filter_eval_shape(
+        lambda key: Policy(random_mlp(key, sizes), jnp.zeros(sizes[-1], jnp.float32)),
+        jax.random.PRNGKey(0),
+    )
     return storage.read_tree(path, like), header

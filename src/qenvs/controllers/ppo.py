@@ -142,7 +142,7 @@ def initialise(env: Environment, config: PPOConfig, key: Array) -> Learner:
     """Untrained networks whose mean action is close to 0."""
     actor_key, critic_key, key = jax.random.split(key, 3)
     inside = (env.observation_dim, *[config.width] * config.depth)
-    networks = Networks(
+    networks: Any = Networks(
         random_mlp(actor_key, (*inside, env.action_dim), last_scale=0.01),
         random_mlp(critic_key, (*inside, 1)),
         jnp.full(env.action_dim, np.log(config.initial_std), jnp.float32),
@@ -167,19 +167,18 @@ def update(env: Environment, config: PPOConfig, learner: Learner) -> tuple[Learn
     batch, scores = collect(env, config, learner.networks, noise_key, keys[2 + config.epochs :])
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
 
-    def epoch(carry: Any, key: Array) -> tuple[Any, None]:
-        order = jax.random.permutation(key, batch.weight.size)
-        order = order.reshape(config.num_minibatches, -1)
-        return jax.lax.scan(lambda carry, rows: (descend(carry, rows), None), carry, order)
-
-    def descend(carry: Any, rows: Array) -> Any:
+    def descend(carry: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], None]:
         networks, state = carry
-        gradient = jax.grad(loss)(networks, config, jax.tree.map(lambda x: x[rows], batch))
-        change, state = config.optimizer().update(gradient, state, networks)
-        return optax.apply_updates(networks, change), state
+        gradient: Any = jax.grad(loss)(networks, config, jax.tree.map(lambda x: x[rows], batch))
+        change, state = config.optimizer().update(gradient, state)
+        return (eqx.apply_updates(networks, change), state), None
 
-    carry, _ = jax.lax.scan(epoch, learner[:2], epoch_keys)
-    return Learner(*carry, keys[0]), scores.mean()
+    def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], None]:
+        order = jax.random.permutation(key, batch.weight.size)
+        return jax.lax.scan(descend, carry, order.reshape(config.num_minibatches, -1))
+
+    (networks, state), _ = jax.lax.scan(epoch, (learner.networks, learner.optimizer), epoch_keys)
+    return Learner(networks, state, keys[0]), scores.mean()
 
 
 def collect(
