@@ -93,10 +93,11 @@ def reduced_form(
     """
     kept, traced = _split_index(coordinates.dims, factors)
     if not isinstance(coordinates, KetCoordinates):
-        return _form(_density_entries(coordinates, kept, traced), np.array(copies))
+        entries = _density_entries(coordinates, kept, traced)
+        return _form(entries, coordinates.size, np.array(copies))
     # both halves of a pure state have the same spectrum: take the one with the smaller blocks
     halves = [(kept, traced), (traced, kept)]
-    forms = [_form(_ket_entries(coordinates, *half), np.ones(half[0].max() + 1)) for half in halves]
+    forms = [_ket_form(coordinates, *half) for half in halves]
     return min(forms, key=lambda form: sum(rows.shape[1] ** 3 for rows in form.larger))
 
 
@@ -113,8 +114,8 @@ def _split_index(dims: Sequence[int], factors: Sequence[int]) -> tuple[np.ndarra
     return index(factors), index(rest)
 
 
-def _ket_entries(coordinates: KetCoordinates, kept: np.ndarray, traced: np.ndarray) -> Entries:
-    """rho_ab = sum_e psi_ae psi_be*."""
+def _ket_form(coordinates: KetCoordinates, kept: np.ndarray, traced: np.ndarray) -> ReducedForm:
+    """From rho_ab = sum_e psi_ae psi_be*."""
     place = coordinates.support % coordinates.dimension
     factor = np.where(coordinates.support >= coordinates.dimension, 1j, 1.0)
     first, second = np.nonzero(traced[place][:, None] == traced[place])
@@ -124,7 +125,8 @@ def _ket_entries(coordinates: KetCoordinates, kept: np.ndarray, traced: np.ndarr
     products, feature = np.unique(products, axis=1, return_inverse=True)
     weight = factor[first] * factor[second].conj()
     row, column = kept[place[first]], kept[place[second]]
-    return Entries(row, column, feature.reshape(-1), weight, products)
+    entries = Entries(row, column, feature.reshape(-1), weight, products)
+    return _form(entries, products.shape[1], np.ones(kept.max() + 1))
 
 
 def _density_entries(
@@ -143,7 +145,7 @@ def _density_entries(
     return Entries(kept[i][same], kept[j][same], terms.col[same], terms.data[same], None)
 
 
-def _form(entries: Entries, copies: np.ndarray) -> ReducedForm:
+def _form(entries: Entries, features: int, copies: np.ndarray) -> ReducedForm:
     links = np.zeros((copies.size, copies.size))
     links[entries.row, entries.column] = 1.0
     labels = connected_components(links, directed=False)[1]
@@ -152,7 +154,6 @@ def _form(entries: Entries, copies: np.ndarray) -> ReducedForm:
     single, pairs, larger = ([g for g in groups if test(g.size)] for test in SIZE_CLASSES)
     # `spectrum` gives the lower eigenvalue of every pair, then the upper one of every pair
     ordered = [*(g[:1] for g in single), *(g[:1] for g in pairs * 2), *larger]
-    features = 1 + entries.feature.max()
     rows = {g[0]: _rows(entries, g, features) for g in groups}
     by_pair = [rows[g[0]] for g in pairs]
     return ReducedForm(
@@ -173,4 +174,4 @@ def _rows(entries: Entries, group: np.ndarray, n_features: int) -> np.ndarray:
     shape = (group.size, group.size, n_features)
     block: np.ndarray = np.zeros(shape, complex)
     np.add.at(block, (*at, entries.feature[inside]), entries.weight[inside])
-    return np.stack([block.real, block.imag])
+    return np.stack([np.real(block), np.imag(block)])
