@@ -29,7 +29,8 @@ def demo(
     job = training.new_job("demo", TASK, None, seeds, hyperparameters, seed, output_root)
     silent = quiet or as_json
     if not silent:
-        output.note(f"{TASK}: {options.task_spec(TASK).summary}; results go to {job.folder}")
+        output.note(f"{TASK}: {options.task_spec(TASK).summary}")
+        output.note(f"Results go to {job.folder}")
     with results.interruptible(job.folder, job.again, as_json):
         rows = {"reference": _reference(seed), "gradient": _gradient(job, seed, silent)}
         record = training.run_job(job, silent)

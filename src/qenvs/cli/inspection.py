@@ -154,4 +154,5 @@ def _meaning(argument: dict[str, Any]) -> str:
         return text
     low, high = argument["range"]
     edges = [f">= {low}"] * (low != "-inf") + [f"<= {high}"] * (high != "inf")
-    return f"{text}; {' and '.join(edges) or 'any number'}; can be randomised"
+    unsaid = [edge for edge in edges or ["any number"] if edge not in text]
+    return "; ".join([text, *unsaid, "can be randomised"])

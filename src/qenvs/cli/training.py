@@ -154,9 +154,7 @@ def run_job(job: Job, quiet: bool) -> dict[str, Any]:
             job.seeds,
             checkpoint=job.folder / CHECKPOINT,
             resume=job.resume,
-            progress=lambda done, score: progress.update(
-                done, f"mean {name} while exploring {score:.5f}"
-            ),
+            progress=lambda done, score: progress.update(done, f"{name} {score:.5f}, exploring"),
         )
     seconds = time.perf_counter() - start
     controllers.save_policy(
