@@ -106,8 +106,8 @@ class GateControl(ControlEnvironment):
         values = self._expectations(state.x)
         return exact | {f"state_{n}" if n in exact else n: v for n, v in values.items()}
 
-    def _judged_target(self) -> Any:
-        """exp(-i E T) times the target: what U itself has to be."""
+    def judged_target(self) -> Any:
+        """exp(-i E T) times the target: what the block P U P itself has to be."""
         if self.frame is None:
             return self.target
         angles = (self.frame(self.model) * self.duration)[np.array(self.computational_indices)]
@@ -126,7 +126,7 @@ class GateControl(ControlEnvironment):
     def _overlap(self, x: Array) -> Array:
         """|Tr M|^2, summed over the Kraus operators of an open model."""
         isometry = np.eye(self.generator.coordinates.dimension)[:, self.computational_indices]
-        target = self._judged_target()
+        target = self.judged_target()
         if self.active_jumps:
             return jnp.sum(transfer_form(target, isometry).astype(x.dtype) * x)
         full = isometry @ target @ isometry.T

@@ -49,4 +49,5 @@ def register_tasks() -> None:
         "transmon/CRGate-v0",
         "qenvs.tasks.transmon:cr_gate",
         "implement ZX(pi/2) on two coupled transmons by cross resonance",
+        reference="qenvs.tasks.cross_resonance:calibrated_flat_top",
     )
