@@ -175,11 +175,10 @@ def evolve(
             demands (a little slower, as exact).
     """
     if generator.pauli is not None:
-        moved = _rotate(generator.pauli, coefficients, x, dt, length)
-    elif generator.moves_columns:
+        return _rotate(generator.pauli, coefficients, generator.coordinates.project(x), dt, length)
+    if generator.moves_columns:
         return _columns(generator, coefficients, x, dt, length)
-    else:
-        moved = _series(generator, coefficients, x, dt, length)
+    moved = _series(generator, coefficients, x, dt, length)
     return generator.coordinates.project(moved)
 
 
