@@ -43,7 +43,8 @@ def check_env(env: Environment, key: Array | None = None, *, skip: Collection[st
     Args:
         env: functional environment, wrapped or not.
         key: raw or typed key of the episode; None is `PRNGKey(0)`.
-        skip: clauses to leave out, e.g. "gradient" for dynamics without derivatives.
+        skip: clauses to leave out: "gradient" for dynamics without derivatives, "clip" for
+            `ControlErrors`, which act on the command before the bound does.
 
     Raises:
         ContractError: naming the first clause that is broken, or "play" if no episode could be

