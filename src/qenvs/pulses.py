@@ -57,7 +57,7 @@ class Pulse:
     padding: float = 0.0
 
     def __post_init__(self) -> None:
-        actions = np.array(_checks.as_parameter(self.actions))
+        actions = np.array(_checks.as_parameter(self.actions), float)
         names = tuple(self.control_names)
         if actions.ndim != 2 or actions.shape[1] != len(names) or not len(actions):
             raise ValueError(

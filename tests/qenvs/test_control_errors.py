@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from systems import Walk
 
 import qenvs
 from qenvs import keys
@@ -13,6 +12,7 @@ from qenvs.distributions import Normal, OrnsteinUhlenbeck, TruncatedNormal, Unif
 from qenvs.testing import check_env
 from qenvs.wrappers import ParameterRandomization, Wrapper
 from qenvs.wrappers.control import ControlErrors, apply_control_errors
+from systems import Walk
 
 QUBIT = "qubit/StateTransfer-v0"
 KEY = jax.random.PRNGKey(3)

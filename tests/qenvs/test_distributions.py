@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from brute_force import enable_x64
 from scipy import special, stats
 
+from brute_force import enable_x64
 from qenvs.distributions import (
     NORMAL_REACH,
     Distribution,

@@ -9,6 +9,9 @@ import pytest
 
 import qenvs
 from qenvs import plots
+from qenvs.envs import StateTransfer
+from qenvs.envs.gate import GateControl
+from qenvs.models.custom import HamiltonianModel
 from qenvs.plots.sphere import ELEVATION
 
 RNG = np.random.default_rng(0)
@@ -161,17 +164,22 @@ def test_frames_of_every_kind_of_system(task, settings):
     assert plots.frame(env, actions, episode(env, actions)).shape == (480, 960, 3)
 
 
-def test_a_gate_is_shown_by_what_it_does_to_the_initial_state():
-    from qenvs.envs.gate import GateControl
-
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_gate_is_shown_by_what_it_does_to_the_initial_state(rate, mixed):
+    ket = np.array([0.6, 0.8j])
+    start = 0.9 * np.outer(ket, ket.conj()) + 0.05 * np.eye(2) if mixed else ket
+    lowering, sigma_x = np.array([[0, 1], [0, 0]]), np.array([[0, 1], [1, 0]])
+    jumps = [np.sqrt(rate) * lowering] if rate else []
+    drift = np.diag([0.3, -0.3])
+    model = HamiltonianModel.from_operators(drift, [sigma_x / 2], jumps, start)
     actions = np.array([[1.0], [-0.4]])
-    for settings in ({}, {"gamma1": 0.2}, {"gamma1": 0.2, "initial": "excited"}):
-        state_env = qenvs.make("qubit/StateTransfer-v0", horizon=2, **settings)
-        gate_env = GateControl(state_env.model, 2, 0.1, 2.0, target=np.eye(2))
-        gate = plots.state_arrays(gate_env, episode(gate_env, actions))
-        state = plots.state_arrays(state_env, episode(state_env, actions))
-        vectors = plots.bloch_vectors(gate), plots.bloch_vectors(state)
-        np.testing.assert_allclose(*vectors, atol=1e-5)
+    state_env = StateTransfer(model, 2, 0.1, 2.0, target=[1, 0])
+    gate_env = GateControl(model, 2, 0.1, 2.0, target=np.eye(2))
+    gate = plots.state_arrays(gate_env, episode(gate_env, actions))
+    state = plots.state_arrays(state_env, episode(state_env, actions))
+    vectors = plots.bloch_vectors(gate), plots.bloch_vectors(state)
+    np.testing.assert_allclose(*vectors, atol=1e-5)
 
 
 def test_PK_3_without_matplotlib_the_extra_is_named():

@@ -180,6 +180,11 @@ def test_without_a_task_there_is_nothing_to_rebuild():
         a_pulse().environment()
 
 
+def test_actions_are_kept_in_double_precision():
+    assert a_pulse(jax.numpy.ones((2, 1), "float32")).actions.dtype == np.float64
+    assert a_pulse([[1], [2]]).actions.dtype == np.float64
+
+
 def test_a_pulse_does_not_change_with_the_array_it_came_from():
     source = np.ones((2, 1))
     pulse = a_pulse(source)

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from brute_force import trajectory
 from scipy import stats
-from systems import Custom, Tallied, Walk, rabi_fidelities
 
 import qenvs
+from brute_force import trajectory
 from qenvs import keys
 from qenvs.distributions import Normal, TruncatedNormal, Uniform
 from qenvs.envs.state_transfer import StateTransfer
@@ -20,6 +19,7 @@ from qenvs.models.two_level import SIGMA_X, SIGMA_Z, TwoLevel
 from qenvs.testing import check_env
 from qenvs.wrappers import ControlErrors, EpisodeStatistics, ObservationModel, Wrapper
 from qenvs.wrappers.randomization import ParameterRandomization
+from systems import Custom, Tallied, Walk, rabi_fidelities
 
 QUBIT = "qubit/StateTransfer-v0"
 LAMBDA = "transfer/LambdaSTIRAP-v0"
@@ -84,7 +84,7 @@ def test_the_offset_comes_from_its_own_leaf_and_the_key_goes_on():
     assert state.data["offset/detuning"] == DETUNING["detuning"].sample(leaf, dtype=jnp.float32)
     outer, _ = Wrapper(env).reset(KEY)
     assert np.array_equal(outer.key, KEY) and np.array_equal(outer.inner.key, KEY)
-    assert keys.name_tag("detuning") == 0xfddbf04f
+    assert keys.name_tag("detuning") == 0xFDDBF04F
 
 
 @pytest.mark.claims("W-PR-9", "W-PR-11", "W-PR-13", "W-DI-21")
@@ -94,7 +94,9 @@ def test_the_offset_comes_from_its_own_leaf_and_the_key_goes_on():
     ids=str,
 )
 def test_RN_1_draws_match_the_declared_distribution(distribution, strength):
-    offsets = np.asarray(draws(qubit({"detuning": distribution}, strength), 2000)["offset/detuning"])
+    offsets = np.asarray(
+        draws(qubit({"detuning": distribution}, strength), 2000)["offset/detuning"]
+    )
     direct = np.asarray(distribution.sample(jax.random.key(1), strength, (20_000,)))
     assert stats.ks_2samp(offsets, direct).pvalue > 1e-3
     low, high = distribution.offset_range(strength)

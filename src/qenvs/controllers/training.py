@@ -162,9 +162,10 @@ def _header(env: Environment, config: PPOConfig, seeds: Sequence[int]) -> dict[s
 
 def _fingerprint(env: Environment) -> str:
     """Digest of the structure and the numbers of an environment, the same in every process."""
-    leaves, structure = jax.tree.flatten(env)
-    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(structure)).encode())
-    for leaf in leaves:
+    numbers, rest = eqx.partition(env, eqx.is_array_like)
+    text = f"{rest} {jax.tree.structure(env)}"
+    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", text).encode())  # without addresses
+    for leaf in jax.tree.leaves(numbers):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()[:16]
 

@@ -14,7 +14,7 @@ Reference: Paterson, Stockmeyer, SIAM J. Comput. 2, 60 (1973); Higham, SIAM J. M
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, reduce
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -209,19 +209,19 @@ def _energies(operators: np.ndarray) -> np.ndarray:
 
 def _combined(constant: np.ndarray, matrices: np.ndarray, scales: Array) -> Array:
     """M + sum_k s_k M_k, shape of M and a batch axis if the scales (n, B) have one."""
-    start = jnp.asarray(constant, scales.dtype).reshape(*constant.shape, *(1,) * (scales.ndim - 1))
-    terms = (
-        jnp.asarray(matrix, scales.dtype).reshape(start.shape) * scale
-        for matrix, scale in zip(matrices, scales, strict=True)
-    )
-    return sum(terms, start)
+
+    def spread(matrix: np.ndarray) -> Array:
+        return jnp.asarray(matrix, scales.dtype).reshape(matrix.shape + (1,) * (scales.ndim - 1))
+
+    terms = [spread(matrix) * scales[k] for k, matrix in enumerate(matrices)]
+    return reduce(jnp.add, terms, spread(constant))
 
 
 def _times(a: Array, b: Array) -> Array:
     """Matrix product of (m, k) and (k, n), or lane by lane of (m, k, B) and (k, n, B)."""
     if a.ndim == 2:
         return jnp.matmul(a, b, precision=HIGHEST)
-    return sum(a[:, k, None] * b[k] for k in range(b.shape[0]))
+    return reduce(jnp.add, [a[:, k, None] * b[k] for k in range(b.shape[0])])
 
 
 def _complex_left(columns: Array) -> Array:

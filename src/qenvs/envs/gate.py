@@ -1,5 +1,6 @@
 """Implement a gate: average gate fidelity of the map so far."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -146,10 +147,11 @@ class GateControl(ControlEnvironment):
         else:
             coordinates = KetCoordinates(dims)
             form = coordinates.expectation_form(matrices)
-            values = sum(
+            parts = [
                 weight * coordinates.expectations(apply_columns(x, ket), form)
                 for weight, ket in pure_components(start)
-            )
+            ]
+            values = functools.reduce(jnp.add, parts)
         return {name: terms[name][0] * values[k] for k, name in enumerate(terms)}
 
 
@@ -169,11 +171,10 @@ def transfer_form(target: Any, isometry: np.ndarray) -> Any:
 def apply_columns(x: Array, ket: np.ndarray) -> Array:
     """(Re, Im) of U ket for the columns x of U."""
     d = len(ket)
-    evolved = x @ jnp.asarray(ket.real, x.dtype)
-    if not ket.imag.any():
-        return evolved
-    turned = jnp.concatenate([-x[d:], x[:d]])
-    return evolved + turned @ jnp.asarray(ket.imag, x.dtype)
+    re, im = jnp.asarray(np.real(ket), x.dtype), jnp.asarray(np.imag(ket), x.dtype)
+    if not np.imag(ket).any():
+        return x @ re
+    return x @ re + jnp.concatenate([-x[d:], x[:d]]) @ im
 
 
 def pure_components(state: np.ndarray) -> list[tuple[float, np.ndarray]]:

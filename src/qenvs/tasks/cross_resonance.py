@@ -1,12 +1,13 @@
 """The reference pulse of the cross-resonance gate, calibrated on the closed model."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from qenvs.envs.gate import GateControl
 from qenvs.models.transmon import GHZ
+from qenvs.models.two_transmon import TwoTransmon
 
 RAMPS = (0.3, 0.2, 0.4)
 """Lengths of the ramp, over the duration, from which the calibration starts."""
@@ -50,8 +51,8 @@ def calibrated_flat_top(env: GateControl) -> np.ndarray:
     """Flat-top drive on the control with a cancellation tone on the target, (horizon, 4).
 
     Perturbation theory gives the first amplitude A = theta/(rate T) from the ZX rate
-    J alpha/(D (alpha + D)) per unit drive, and the cancellation A J/(D + alpha). Least squares on
-    the entries of Ut' P U P - 1, evaluated by exact propagation of the closed model, then calibrates
+    -J alpha/(D (alpha + D)) per unit drive, and the cancellation A J/(D + alpha). Least squares
+    on the entries of Ut' P U P - 1, by exact propagation of the closed model, then calibrates
     the five numbers of `FlatTop`; 1 - F of the default task is 4.4e-4.
 
     Reference: Sheldon et al., PRA 93, 060302 (2016); Magesan, Gambetta, PRA 101, 052308 (2020).
@@ -96,7 +97,7 @@ def _calibrate(env: GateControl, gate: ClosedGate, ramp: float) -> tuple[float, 
 
     def residuals(scaled: np.ndarray) -> np.ndarray:
         entries = gate.error(flat_top(FlatTop(*scaled * scale), env.horizon)).reshape(-1)
-        return np.concatenate([entries.real, entries.imag])
+        return np.concatenate([np.real(entries), np.imag(entries)])
 
     limits = np.array([bound, bound, 0.5, 20.0, bound])
     lowest = np.array([-bound, -bound, 1e-3, -20.0, -bound])
@@ -110,7 +111,7 @@ def _calibrate(env: GateControl, gate: ClosedGate, ramp: float) -> tuple[float, 
 
 def first_guess(env: GateControl, ramp: float) -> FlatTop:
     """The pulse of perturbation theory: first-order ZX rate and IX cancellation."""
-    model, bound = env.model, float(np.min(env.action_bound))
+    model, bound = cast(TwoTransmon, env.model), float(np.min(env.action_bound))
     coupling, detuning, alpha = (
         GHZ * float(value)
         for value in (model.coupling_ghz, model.detuning_ghz, model.anharmonicity_c_ghz)

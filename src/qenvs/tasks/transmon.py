@@ -1,6 +1,6 @@
 """Gates on transmons, in hardware units: ns, rad/ns, GHz, us."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -139,6 +139,7 @@ def drag_pulse(env: GateControl, angle: float) -> np.ndarray:
     offset = (np.arange(env.horizon) + 0.5) * float(env.dt) - duration / 2
     gaussian, edge = np.exp(-((offset / sigma) ** 2) / 2), np.exp(-2.0)
     scale = angle / (np.sum(gaussian - edge) * float(env.dt))
-    beta = -1 / (2 * GHZ * float(env.model.anharmonicity_ghz))
+    model = cast(Transmon, env.model)
+    beta = -1 / (2 * GHZ * float(model.anharmonicity_ghz))
     slope = -offset / sigma**2 * gaussian
     return scale * np.stack([gaussian - edge, beta * slope], axis=1)

@@ -19,7 +19,7 @@ from jax import Array
 
 from qenvs import _checks, keys
 from qenvs.distributions import Distribution, OrnsteinUhlenbeck
-from qenvs.envs.base import Environment, TimeStep
+from qenvs.envs.base import TimeStep
 from qenvs.wrappers.core import WrappedState, Wrapper, layers
 
 
