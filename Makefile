@@ -3,13 +3,13 @@
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-# numpy 1.26 and jax 0.4.36 have wheels for these.
+# numpy 1.26 and jax 0.4.38 have wheels for these.
 PYTHON_LOWEST ?= $(shell for p in python3.11 python3.12 $(PYTHON); do \
 	$$p -c '' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 LOWEST := .venv-lowest/bin
 # the wrappers' tests, and the published snippets
-LOWEST_TESTS = $(wildcard tests/qenvs/test_gymnasium*.py tests/qenvs/test_vector*.py) tests/seeds
+LOWEST_TESTS = $(wildcard tests/qenvs/test_gymnasium*.py tests/qenvs/test_vector*.py tests/qenvs/test_autoreset.py) tests/seeds
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -41,7 +41,7 @@ format: .venv/.test  ## Format the code and mend what ruff can
 claims: .venv/.test  ## List what the specification promises and no test names
 	@$(BIN)/python tools/claims.py
 
-lowest: .venv-lowest/.lowest  ## Test the wrappers with the oldest supported versions (Gymnasium 1.0.0, JAX 0.4.36)
+lowest: .venv-lowest/.lowest  ## Test the wrappers with the oldest supported versions (Gymnasium 1.0.0, JAX 0.4.38)
 	@$(LOWEST)/python -m pytest -W default -p no:cacheprovider -m "not slow" $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 bench: .venv/.test  ## Measure throughput and print it as Markdown (BENCH_ARGS=--help for more)

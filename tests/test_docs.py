@@ -1,4 +1,4 @@
-"""Every example that a reader meets runs: README, docs, docstrings, examples/.
+"""Every example that a reader meets runs: README, docs and docstrings.
 
 In a page, ```python blocks share one namespace and ```console blocks run their `$ qenvs ...` lines.
 `<!-- skip: next "why" -->` in front of a block leaves it out. Sybil reads the pages.
@@ -20,7 +20,6 @@ from sybil.parsers.rest import DocTestParser
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = [p for p in sorted((ROOT / "src").rglob("*.py")) if ">>> " in p.read_text()]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def name(path: Path) -> str:
@@ -66,12 +65,6 @@ def test_page(page, tmp_path, monkeypatch):
 def test_docstrings(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_examples(DOCSTRINGS.parse(module))
-
-
-@pytest.mark.parametrize("script", EXAMPLES, ids=name)
-def test_example(script, tmp_path):
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 def is_concrete(value: Any) -> bool:
     """Whether `value` has a number now (a traced JAX value has none)."""
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)
 
 
 def as_parameter(value: Any) -> Any:

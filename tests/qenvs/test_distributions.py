@@ -94,7 +94,7 @@ def test_kinds_are_refused_by_name():
     ("low", "high"), [(0.1, 1), (-1, -0.1), (0, 0), (1, -1), (-INF, 1), (-1, INF), (math.nan, 1)]
 )
 def test_truncation_ends_must_enclose_zero(low, high):
-    with pytest.raises(ValueError, match="`low`|`high`"):
+    with pytest.raises(ValueError, match=r"`low`|`high`"):
         TruncatedNormal(1, low, high)
     TruncatedNormal(1, 0, 1), TruncatedNormal(1, -1, 0)
 
@@ -281,7 +281,7 @@ def test_the_effective_range_is_checked_against_the_support(
 def test_ornstein_uhlenbeck_fields():
     assert OrnsteinUhlenbeck(2, 0.4).stddev() == pytest.approx(0.2)
     for bad in ((0, 1), (-1, 1), (1, -1), (math.nan, 1), (1, INF)):
-        with pytest.raises(ValueError, match="`theta`|`sigma`"):
+        with pytest.raises(ValueError, match=r"`theta`|`sigma`"):
             OrnsteinUhlenbeck(*bad)
 
 

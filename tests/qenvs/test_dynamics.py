@@ -191,7 +191,7 @@ def test_composition_unitarity_and_positivity(seed, t1, t2):
     [(KetCoordinates, 2), (KetCoordinates, 3), (DensityCoordinates, 2), (PropagatorCoordinates, 3)],
 )
 def test_PH_11_no_drift_in_ten_thousand_float32_steps(kind, d):
-    """Norm, trace and unitarity hold to 1e-6; the state itself is off by what rounding adds up to."""
+    """Norm, trace and unitarity hold to 1e-6; the state itself is off by the sum of rounding."""
     system = System(kind, d)
     coordinates, steps, dt = system.generator.coordinates, 10_000, 0.1
     x = jnp.asarray(coordinates.encode(system.start), jnp.float32)

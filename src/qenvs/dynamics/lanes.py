@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -87,7 +88,7 @@ def _evaluate(*args: Array, kernel: Kernel, depth: int, **_: int) -> tuple[Array
 def _shapes(*avals: Any, **settings: Any) -> list[Any]:
     structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     outs = jax.eval_shape(partial(_evaluate, **settings), *structs)
-    return [jax.core.ShapedArray(out.shape, out.dtype) for out in outs]
+    return [ShapedArray(out.shape, out.dtype) for out in outs]
 
 
 def _batch_rule(primitive: Primitive) -> Callable[..., tuple[list[Array], list[int]]]:

@@ -139,7 +139,7 @@ def _checked(name: str, operator: Any, dimension: int) -> np.ndarray:
 def _eigensystem(operator: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     diagonal = np.diag(operator)
     if np.count_nonzero(operator) == np.count_nonzero(diagonal):
-        return diagonal.real, None
+        return np.real(diagonal), None
     return np.linalg.eigh(operator)
 
 

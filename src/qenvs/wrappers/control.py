@@ -11,6 +11,7 @@ may be any real number (a gain below -1 inverts the pulse; a `TruncatedNormal` c
 positive). Clipped noise piles probability up at the bounds: report `clip_fraction` with results.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -135,7 +136,7 @@ class ControlErrors(Wrapper):
         """What the next step sends to the inner environment, and the clipped fraction."""
         data = state.data
         noise = [data[name] for name in ("step_noise", "coloured_noise") if name in data]
-        total = noise[0] if len(noise) == 1 else sum(noise) if noise else None
+        total = functools.reduce(jnp.add, noise) if noise else None
         gain, offset = data.get("gain"), data.get("offset")
         return apply_control_errors(action, gain, offset, total, self.action_bound)
 

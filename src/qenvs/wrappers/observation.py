@@ -12,7 +12,7 @@ running sum tells the exact performance; an experiment would have to estimate it
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from qenvs import _checks, keys
-from qenvs.dynamics import PropagatorCoordinates, SuperoperatorCoordinates
+from qenvs.dynamics import PropagatorCoordinates, StateCoordinates, SuperoperatorCoordinates
 from qenvs.envs.base import Environment, EnvState, TimeStep
 from qenvs.models.base import Model
 from qenvs.observables import as_density_matrix
@@ -315,8 +315,8 @@ def _overlap(rho: Array, operator: np.ndarray) -> Array:
 
 
 def _expectations(state: EnvState, operators: Sequence[np.ndarray]) -> Array:
-    form = state.coordinates.expectation_form(operators)
-    return state.coordinates.expectations(state.x, form)
+    coordinates = cast(StateCoordinates, state.coordinates)
+    return coordinates.expectations(state.x, coordinates.expectation_form(operators))
 
 
 def _checked_shots(shots: Any) -> int:
@@ -363,7 +363,8 @@ def _select(
     """The observables of a measuring mode, checked."""
     if observation_kind(env) != "state":
         raise ValueError(
-            f"a gate task shows no measurement statistics: its object is a {observation_kind(env)}, "
+            "a gate task shows no measurement statistics: "
+            f"its object is a {observation_kind(env)}, "
             f"not a state; use 'state' or 'time' instead of {observation!r}"
         )
     model = getattr(env.unwrapped, "model", None)
