@@ -1,8 +1,6 @@
 """PPO: learn from rollouts, several passes over each, with clipped policy ratios.
 
-    python examples/ppo.py                                     # CartPole-v1, 500 at best
-    python examples/ppo.py --task qubit                        # flip a qubit, fidelity 1 at best
-
+    python examples/ppo.py [--task qubit]    # CartPole-v1, 500 at best; qubit: fidelity, at most 1
 Schulman et al., Proximal policy optimization algorithms, 2017 (arXiv:1707.06347).
 """
 
