@@ -138,6 +138,8 @@ class GateControl(ControlEnvironment):
     def _expectations(self, x: Array) -> dict[str, Array]:
         """Observables of the model in the state that its initial state has become."""
         terms = self.model.observable_terms()
+        if not terms:
+            return {}
         matrices = [matrix for _, matrix in terms.values()]
         start, dims = np.asarray(self.model.initial_state()), self.model.dims
         if self.active_jumps:

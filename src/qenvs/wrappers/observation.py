@@ -90,7 +90,7 @@ def outcome_counts(key: Array, probs: Array, shots: int | Array) -> Array:
     probs = probs if jnp.issubdtype(probs.dtype, jnp.floating) else probs.astype(float)
     limit = MAX_SHOTS
     if _checks.is_concrete(shots):
-        limit = _checked_shots(int(shots) if np.ndim(shots) == 0 else shots)
+        limit = _checked_shots(shots)
     return _chain(jax.random.split(key, probs.shape[0]), probs, jnp.asarray(shots), limit)
 
 
