@@ -8,18 +8,18 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from qenvs._version import __version__
 from qenvs.registration import TaskSpec, make, register, registry
 from qenvs.tasks import register_tasks
 
 if TYPE_CHECKING:
     from qenvs.envs import Environment, EnvState, TimeStep
 
-__version__ = "0.1.0"
 
 _HOMES = {"Environment": "qenvs.envs", "EnvState": "qenvs.envs", "TimeStep": "qenvs.envs"}
 _MODULES = (
-    "controllers distributions dynamics envs gates keys models observables plots pulses robust "
-    "testing validation wrappers"
+    "controllers distributions dynamics envs gates keys models observables plots pulses testing "
+    "wrappers"
 ).split()
 
 __all__ = ["EnvState", "Environment", "TaskSpec", "TimeStep", "make", "register", "registry"]

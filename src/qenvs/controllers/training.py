@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-import qenvs
 from qenvs import _checks, keys
+from qenvs._version import __version__
 from qenvs.controllers import storage
 from qenvs.controllers.episodes import play
 from qenvs.controllers.policy import Policy
@@ -151,7 +151,7 @@ def _header(env: Environment, config: PPOConfig, seeds: Sequence[int]) -> dict[s
     """What a checkpoint must agree in with the run that goes on from it."""
     return {
         "kind": KIND,
-        "qenvs": qenvs.__version__,
+        "qenvs": __version__,
         "jax": jax.__version__,
         "precision": str(jnp.result_type(float)),
         "environment": _fingerprint(env),
