@@ -22,7 +22,16 @@ _MODULES = (
     "wrappers"
 ).split()
 
-__all__ = ["EnvState", "Environment", "TaskSpec", "TimeStep", "make", "register", "registry"]
+__all__ = [
+    "EnvState",
+    "Environment",
+    "TaskSpec",
+    "TimeStep",
+    "__version__",
+    "make",
+    "register",
+    "registry",
+]
 
 
 def __getattr__(name: str) -> Any:

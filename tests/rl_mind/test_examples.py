@@ -76,7 +76,7 @@ def test_the_policy_of_sac_knows_its_density():
     inside = action.value[:, 0].abs() < 0.99
     # E[1 / p(a)] over |a| < 0.99 is the length of that interval.
     length = torch.where(inside, (-action.log_prob).exp(), 0.0).mean()
-    assert float(length) == pytest.approx(1.98, rel=0.05)
+    assert length.item() == pytest.approx(1.98, rel=0.05)
 
 
 @pytest.mark.slow
