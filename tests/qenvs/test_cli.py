@@ -347,7 +347,7 @@ def test_train_leaves_policy_pulse_curve_and_config(qenvs_command, tmp_path):
         *("pulse.json", "pulse.png", "learning_curve.png"),
     }
     config = json.loads((folder / "config.json").read_text())
-    assert (config["ppo"]["num_updates"], config["ppo"]["learning_rate"]) == (3, 1e-3)
+    assert (config["ppo"]["num_updates"], config["ppo"]["learning_rate"]) == (3, 3e-3)
     policy, header = qenvs.controllers.load_policy(folder / "policy.eqx")
     assert (header["task"], header["task_kwargs"]) == (TASK, {"horizon": 4})
     pulse = pulses.load(folder / "pulse.json")

@@ -229,7 +229,9 @@ def test_RN_6_the_networks_are_float32_and_the_draws_the_same_in_either_precisio
         _, batch, _ = collected(env)
         learner, score = jax.jit(partial(ppo.update, env, SMALL))(ppo.initialise(env, SMALL, KEY))
     np.testing.assert_allclose(batch.sample, reference.sample, atol=1e-5)
-    assert {leaf.dtype for leaf in jax.tree.leaves((batch, learner.networks))} == {np.float32}
+    assert {leaf.dtype for leaf in jax.tree.leaves((batch, learner.networks))} == {
+        np.dtype("float32")
+    }
     assert np.isfinite(score)
 
 
@@ -326,7 +328,7 @@ def test_a_checkpoint_of_another_run_is_refused(checkpoint, env, change, seeds, 
 
 
 def test_a_checkpoint_of_another_version_is_refused(checkpoint, monkeypatch):
-    monkeypatch.setattr(qenvs, "__version__", "9.9")
+    monkeypatch.setattr(training, "__version__", "9.9")
     with pytest.raises(ValueError, match=r"has qenvs '.*' there and '9\.9' here"):
         train(Walk(), SMALL, checkpoint=checkpoint, resume=True)
 

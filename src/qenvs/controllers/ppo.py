@@ -11,6 +11,7 @@ bootstrap; an environment that goes on beyond its horizon is cut there and boots
 observation. References: Schulman et al., arXiv:1707.06347 and arXiv:1506.02438.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -108,7 +109,7 @@ class Networks(eqx.Module):
     def log_prob(self, observation: Array, sample: Array) -> Array:
         """Log-density of the (unclipped) sample, shape of the batch."""
         z = (sample - self.actor(observation)) * jnp.exp(-self.log_std)
-        return jnp.sum(-0.5 * z**2 - self.log_std - 0.5 * np.log(2 * np.pi), axis=-1)
+        return jnp.sum(-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
 
 class Learner(NamedTuple):
