@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _HOMES = {"Environment": "qenvs.envs", "EnvState": "qenvs.envs", "TimeStep": "qenvs.envs"}
 _MODULES = (
-    "controllers distributions dynamics envs gates keys models observables plots pulses testing "
-    "wrappers"
+    "controllers distributions dynamics envs gates keys models observables plots pulses robust "
+    "testing wrappers"
 ).split()
 
 __all__ = [
