@@ -1,0 +1,242 @@
+"""The built-in tasks, closed and open, each played once beside an independent reference."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.linalg import expm
+from scipy.sparse.linalg import expm_multiply
+
+from qenvs import registration
+from qenvs.dynamics import (
+    KetCoordinates,
+    PropagatorCoordinates,
+    StateCoordinates,
+    SuperoperatorCoordinates,
+)
+from qenvs.models.dicke import CavityBattery
+from qenvs.validation.results import double_precision
+
+EPS = float(np.finfo(float).eps)
+EPS32 = float(np.finfo(np.float32).eps)
+
+DENSE = 81
+"""Largest Liouvillian that is exponentiated as a matrix; larger ones act on the state alone."""
+
+
+class Play(NamedTuple):
+    """One episode; the first axis of `states` and `info` are the times 0 ... horizon.
+
+    Attributes:
+        states: density matrices, propagators or superoperators.
+        info: what `TimeStep.info` says.
+        rewards, done: of every step.
+    """
+
+    states: np.ndarray
+    info: dict[str, np.ndarray]
+    rewards: np.ndarray
+    done: np.ndarray
+
+
+def play(env: Any, actions: np.ndarray, double: bool = True) -> Play:
+    """Step through the actions (n, action_dim), compiled, in float64 or float32."""
+
+    def run(actions: Any) -> Any:
+        state, first = env.reset(jax.random.PRNGKey(0))
+
+        def advance(state: Any, action: Any) -> Any:
+            state, timestep = env.step(state, action)
+            return state, (state.array, timestep.info, timestep.reward, timestep.done)
+
+        return state.array, first.info, jax.lax.scan(advance, state, actions)[1]
+
+    with double_precision(double):
+        start, first, (states, info, rewards, done) = jax.jit(run)(jnp.asarray(actions, float))
+        states = np.concatenate([np.asarray(start)[None], np.asarray(states)])
+        info = {k: np.append(np.asarray(first[k]), np.asarray(v)) for k, v in info.items()}
+        return Play(as_matrices(states), info, np.asarray(rewards), np.asarray(done))
+
+
+def as_matrices(states: np.ndarray) -> np.ndarray:
+    """Kets (n, d) as density matrices (n, d, d); matrices as they are."""
+    return states[:, :, None] * states[:, None, :].conj() if states.ndim == 2 else states
+
+
+class Case:
+    """A task with random actions, from one fixed seed.
+
+    Everything is computed on first use and kept, so that many checks share one compilation.
+
+    Args:
+        label: what a report calls it.
+        task: id of the task.
+        kwargs: arguments of the task.
+    """
+
+    def __init__(self, label: str, task: str, **kwargs: Any) -> None:
+        self.label, self.task, self.kwargs = label, task, kwargs
+
+    @functools.cached_property
+    def env(self) -> Any:
+        """The functional environment."""
+        return registration.make(self.task, **{"horizon": 8, **self.kwargs})
+
+    @property
+    def model(self) -> Any:
+        """Its model."""
+        return self.env.model
+
+    @functools.cached_property
+    def actions(self) -> np.ndarray:
+        """(horizon, action_dim), within the bound."""
+        shape = (self.env.horizon, self.env.action_dim)
+        return np.random.default_rng(7).uniform(-1, 1, shape) * np.asarray(self.env.action_bound)
+
+    @functools.cached_property
+    def play(self) -> Play:
+        """The episode in float64."""
+        return play(self.env, self.actions)
+
+    @functools.cached_property
+    def system(self) -> Any:
+        """The equations of the model, written with QuTiP."""
+        from qenvs.validation import references
+
+        return references.system(self.model)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether the state of the environment is a propagator or a superoperator."""
+        return not isinstance(self.env.generator.coordinates, StateCoordinates)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is any dissipation."""
+        return bool(self.env.active_jumps)
+
+    @property
+    def is_ket(self) -> bool:
+        """Whether the engine evolves a ket."""
+        return isinstance(self.env.generator.coordinates, KetCoordinates)
+
+    @property
+    def is_propagator(self) -> bool:
+        """Whether the engine evolves a unitary."""
+        return isinstance(self.env.generator.coordinates, PropagatorCoordinates)
+
+    @property
+    def is_superoperator(self) -> bool:
+        """Whether the engine evolves a superoperator."""
+        return isinstance(self.env.generator.coordinates, SuperoperatorCoordinates)
+
+    @functools.cached_property
+    def full_states(self) -> np.ndarray:
+        """States of the reference at the times 0 ... horizon, in the reference's own space."""
+        system, dt = self.system, float(self.env.dt)
+        d = system.drift.shape[0]
+        if self.is_map:
+            start = np.eye(d * d if self.is_open else d, dtype=complex)
+        else:
+            start = system.start.full()
+        states = [start]
+        for controls in self.actions:
+            states.append(exact_step(system, controls, dt, states[-1]))
+        return np.array(states)
+
+    @functools.cached_property
+    def reference_states(self) -> np.ndarray:
+        """`full_states` in the basis of the model."""
+        return np.array([self.compact(state) for state in self.full_states])
+
+    def compact(self, rho: np.ndarray) -> np.ndarray:
+        """A state of the reference in the basis of the model."""
+        if not isinstance(self.model, CavityBattery):
+            return rho
+        from qenvs.validation import references
+
+        return references.compact_blocks(self.model, rho)
+
+    def rounding(self, eps: float = EPS) -> float:
+        """What rounding may add up to in the episode."""
+        return rounding(self.env, eps)
+
+
+def strength(env: Any) -> float:
+    """Bound on ||G dt|| of one step."""
+    drift = [abs(float(weight)) for weight, _ in env.model.drift_terms()]
+    bounds = np.broadcast_to(np.asarray(env.action_bound, float), (env.action_dim,))
+    rates = env.model.jump_terms()
+    jumps = [abs(float(rates[j][0])) for j in env.active_jumps]
+    return float(env.dt * env.generator.norm_bound([*drift, *bounds, *jumps]))
+
+
+def rounding(env: Any, eps: float = EPS) -> float:
+    """What rounding may add up to in an episode.
+
+    The engine is off by at most 10 eps max(1, ||G dt||) in a step, and SciPy's exponential by
+    about as much; errors of steps add up, since the evolution does not stretch them.
+    """
+    return 20 * eps * env.horizon * max(1.0, strength(env))
+
+
+def exact_step(system: Any, controls: Any, dt: float, state: np.ndarray) -> np.ndarray:
+    """The state (a density matrix or a map) after one interval, by SciPy's exponential."""
+    hamiltonian = system.hamiltonian(controls)
+    d = hamiltonian.shape[0]
+    if not system.jumps:
+        unitary = expm(-1j * dt * hamiltonian.full())
+        is_map = np.allclose(state.conj().T @ state, np.eye(d))
+        return unitary @ state if is_map else unitary @ state @ unitary.conj().T
+    generator = dt * liouvillian(hamiltonian, system.jumps)
+    if state.shape[0] == d * d:
+        return expm(generator.full()) @ state
+    vector = state.T.reshape(-1)
+    if d * d <= DENSE:
+        moved = expm(generator.full()) @ vector
+    else:
+        moved = expm_multiply(generator.data.as_scipy(), vector)
+    return moved.reshape(d, d).T
+
+
+def liouvillian(hamiltonian: Any, jumps: Sequence[Any]) -> Any:
+    """QuTiP's, which stacks columns, as a `Qobj`."""
+    import qutip
+
+    return cast(Any, qutip.liouvillian)(hamiltonian, list(jumps))
+
+
+def built_in_cases() -> dict[str, Case]:
+    """Every task, with its closed and open variants, at numbers that hide nothing."""
+    qubit, battery = "qubit/StateTransfer-v0", "battery/TwoLevel-v0"
+    stirap, gate, cr = "transfer/LambdaSTIRAP-v0", "transmon/XGate-v0", "transmon/CRGate-v0"
+    dicke, local = "battery/Dicke-v0", "battery/DickeLocal-v0"
+    collective = {"kappa": 0.2, "gamma": 0.15, "gamma_phi": 0.25}
+    each = {"gamma_local": 0.3, "gamma_phi_local": 0.4}
+    small = {"n_cells": 2, "n_photons": 1, "n_max": 2}
+    cases = [
+        Case("TwoLevel", qubit, detuning=0.4),
+        Case("TwoLevel open", qubit, detuning=-0.4, gamma1=0.3, gamma_phi=0.2, initial="excited"),
+        Case("QubitBattery", battery, detuning=0.3),
+        Case("QubitBattery open", battery, detuning=0.3, gamma1=0.3, n_th=0.4, gamma_phi=0.2,
+             initial="thermal", reward="ergotropy"),
+        Case("LambdaSystem", stirap, delta_one_photon=0.5, delta_two_photon=0.2, dt=1.5),
+        Case("LambdaSystem open", stirap, delta_one_photon=0.5, delta_two_photon=0.2, gamma=0.7,
+             dt=1.5),
+        Case("Transmon X", gate, detuning_ghz=0.01),
+        Case("Transmon SX, 4 levels", "transmon/SXGate-v0", levels=4, anharmonicity_ghz=-0.3),
+        Case("Transmon X open", gate, detuning_ghz=0.01, t1_us=0.5, t2_us=0.3),
+        Case("TwoTransmon", cr, horizon=4),
+        Case("TwoTransmon open", cr, levels=2, horizon=4, t1_c_us=0.5, t2_c_us=0.3, t1_t_us=0.4,
+             t2_t_us=0.7),
+        Case("DickeBattery", dicke, omega_c=1.2),
+        Case("DickeBattery open", dicke, omega0=1.1, omega_c=0.9, **collective),
+        Case("DickeBattery without RWA", dicke, rwa=False, **small),
+        Case("DickeBatteryLocal", local, omega_c=0.9, **collective, **each),
+        Case("DickeBatteryLocal pumped", local, omega0=1.1, pumping_local=0.5, rwa=False,
+             **small, **each),
+    ]  # fmt: skip
+    return {case.label: case for case in cases}
