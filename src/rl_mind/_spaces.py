@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rl_mind.core import Observation, TensorStruct
 
+CPU = torch.device("cpu")
 Decoder = Callable[[Any], Observation]
 Encoder = Callable[[Tensor], np.ndarray]
 
@@ -24,15 +25,16 @@ def as_tensor(array: Any, dtype: np.dtype[Any], device: torch.device, *, copy: b
 
     Without `copy` the tensor shares the array's memory wherever dtype, layout and device allow.
     """
-    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
-        # Never DLPack for NumPy: torch aborts the process on a negative stride. And a tensor
-        # cannot be read-only, so such memory is copied too.
-        own = copy or not (isinstance(array, np.ndarray) and array.flags.writeable)
-        array = np.array(array, dtype, order="C") if own else np.asarray(array, dtype, order="C")
-        tensor = torch.from_numpy(array)
-    else:
-        tensor = torch.from_dlpack(array).to(dtype=_torch_dtype(dtype), copy=copy)
-    return tensor if tensor.device == device else tensor.to(device)
+    if not isinstance(array, np.ndarray):
+        if hasattr(array, "__dlpack__"):
+            return torch.from_dlpack(array).to(device, _torch_dtype(dtype), copy=copy)
+        array = np.asarray(array)
+    # Never DLPack for NumPy: torch aborts the process on a negative stride. And a tensor cannot
+    # be read-only, so such memory is copied too.
+    if copy or not array.flags.carray or array.dtype != dtype:
+        array = np.array(array, dtype, order="C")
+    tensor = torch.from_numpy(array)
+    return tensor if device == CPU else tensor.to(device)
 
 
 def observation_decoder(space: Space[Any], device: torch.device, *, copy: bool) -> Decoder:
@@ -81,20 +83,23 @@ def action_encoder(space: Space[Any], num_envs: int) -> Encoder:
         )
     discrete = isinstance(space, spaces.Discrete)
     shape = (num_envs, *(space.shape or ()))
-    dtype = torch.long if discrete else _torch_dtype(np.dtype(space.dtype))
+    dtype = np.dtype(np.int64 if discrete else space.dtype)
     start = int(space.start) if isinstance(space, spaces.Discrete) else 0
 
     def encode(actions: Tensor) -> np.ndarray:
         if not isinstance(actions, Tensor):
             raise TypeError(f"`actions` must be a torch.Tensor, got {type(actions).__name__}")
-        if tuple(actions.shape) != shape:
-            raise ValueError(
-                f"`actions` must have shape {shape}, one action per environment, "
-                f"got {tuple(actions.shape)}"
-            )
         if discrete and (actions.is_floating_point() or actions.is_complex()):
             raise TypeError(f"`actions` of {space} must be integers, got {actions.dtype}")
-        return actions.detach().to("cpu", dtype).numpy() + start  # a copy, also for start = 0
+        try:
+            array = actions.detach().numpy()
+        except TypeError:  # on another device, or of a kind that NumPy does not have
+            array = actions.detach().to("cpu", torch.long if discrete else torch.float32).numpy()
+        if array.shape != shape:
+            raise ValueError(
+                f"`actions` must have shape {shape}, one action per environment, got {array.shape}"
+            )
+        return np.array(array, dtype) + start if start else np.array(array, dtype)
 
     return encode
 

@@ -31,7 +31,9 @@ from torch import Tensor
 from rl_mind._checks import positive_int
 from rl_mind._spaces import action_encoder, as_tensor, observation_decoder
 from rl_mind._vectorization import Recipe, VectorizationMode, WrapperFn
-from rl_mind.core import Observation, assign_, tree_map
+from rl_mind.core import Observation, tree_map
+
+FLOAT, BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 
 __all__ = ["EnvStep", "Observation", "VecEnv"]
 
@@ -128,6 +130,7 @@ class VecEnv:
         try:
             self._encode = action_encoder(self.gym_env.single_action_space, num_envs)
             self._decode = observation_decoder(self.observation_space, self.device, copy=self._copy)
+            self._decode_copy = observation_decoder(self.observation_space, self.device, copy=True)
         except (TypeError, ValueError):
             self.close()
             raise
@@ -164,15 +167,16 @@ class VecEnv:
         resetting, ended = self._ended, np.logical_or(terminated, truncated)
         self._ended = ended
         obs = self._decode(raw)
-        reward = self._vector(reward, np.dtype(np.float32), "reward")
-        if not self.same_step_reset and resetting.any():  # some vector environments reward resets
+        reward = self._vector(reward, FLOAT, "reward")
+        # some vector environments reward resets
+        if not self.same_step_reset and np.count_nonzero(resetting):
             reward[torch.from_numpy(resetting).to(self.device)] = 0.0
         return EnvStep(
             obs=obs,
-            next_obs=self._successor(obs, infos, ended),
+            next_obs=self._successor(raw, obs, infos, ended),
             reward=reward,
-            terminated=self._vector(terminated, np.dtype(np.bool_), "terminated"),
-            truncated=self._vector(truncated, np.dtype(np.bool_), "truncated"),
+            terminated=self._vector(terminated, BOOL, "terminated"),
+            truncated=self._vector(truncated, BOOL, "truncated"),
         )
 
     def close(self) -> None:
@@ -235,37 +239,40 @@ class VecEnv:
         return _size(self.gym_env.single_action_space, "n_actions", "action_dim")
 
     def _vector(self, array: Any, dtype: np.dtype[Any], name: str) -> Tensor:
-        vector = as_tensor(array, dtype, self.device, copy=self._copy)
-        if vector.shape != (self.num_envs,):
+        if array.shape != (self.num_envs,):
             raise ValueError(
                 f"`{name}` of {self.env_name!r} must have shape ({self.num_envs},), "
-                f"got {tuple(vector.shape)}: its vector environment breaks Gymnasium's interface"
+                f"got {array.shape}: its vector environment breaks Gymnasium's interface"
             )
-        return vector
+        return as_tensor(array, dtype, self.device, copy=self._copy)
 
-    def _successor(self, obs: Observation, infos: dict[str, Any], ended: np.ndarray) -> Observation:
+    def _successor(
+        self, raw: Any, obs: Observation, infos: dict[str, Any], ended: np.ndarray
+    ) -> Observation:
         """Return s_{t+1}: `obs`, with the final observation where an episode was just reset."""
-        next_obs = tree_map(torch.clone, obs)
-        if not (self.same_step_reset and ended.any()):
-            return next_obs
+        if not (self.same_step_reset and np.count_nonzero(ended)):
+            return self._decode_copy(raw)
         if "final_obs" not in infos:
             raise ValueError(
                 f"infos of {self.env_name!r} must hold `final_obs` where an episode ends in "
                 f"same-step mode, got the keys {sorted(infos)}"
             )
-        rows = ended.nonzero()[0]
-        assign_(next_obs, torch.from_numpy(rows).to(self.device), self._final(infos, rows))
-        return next_obs
+        mask = torch.from_numpy(ended).to(self.device)
+        final = self._decode(self._final(infos["final_obs"], ended))
 
-    def _final(self, infos: dict[str, Any], rows: np.ndarray) -> Observation:
-        """Return the final observations of these environments, `[len(rows), ...]`."""
-        final, space = infos["final_obs"], self.observation_space
-        if isinstance(final, np.ndarray) and final.dtype == object:  # one object per environment
-            ended = [final[row] for row in rows]
-            final = concatenate(space, ended, create_empty_array(space, n=len(rows)))
-            return self._decode(final)
-        place = torch.from_numpy(rows).to(self.device)
-        return tree_map(lambda leaf: leaf[place], self._decode(final))  # a row per environment
+        def choose(final_leaf: Tensor, leaf: Tensor) -> Tensor:
+            return torch.where(mask.view(-1, *[1] * (leaf.ndim - 1)), final_leaf, leaf)
+
+        return tree_map(choose, final, obs)
+
+    def _final(self, final: Any, ended: np.ndarray) -> Any:
+        """Return the final observations as a batch; rows that did not end mean nothing."""
+        if not (isinstance(final, np.ndarray) and final.dtype == object):
+            return final
+        # one object per environment, None where it did not end
+        space, some = self.observation_space, final[ended][0]
+        rows = [row if end else some for row, end in zip(final, ended, strict=True)]
+        return concatenate(space, rows, create_empty_array(space, n=self.num_envs))
 
 
 def _flat_dim(space: Space[Any], asked: str, discrete: str) -> int:

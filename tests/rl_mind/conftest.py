@@ -114,6 +114,7 @@ class Tabular(gymnasium.Env):
 
     def step(self, action):
         assert self.action_space.contains(action)
+        self.last_action = action
         self.state = int(np.clip(self.state + action, 5, 7))
         return self.state, 0.0, self.state == 7, False, {}
 
