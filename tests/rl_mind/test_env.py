@@ -270,8 +270,8 @@ class Elsewhere(torch.Tensor):
     def numpy(self, *, force=False):
         raise TypeError("can't convert a tensor of this device to numpy")
 
-    def to(self, device, dtype):
-        return torch.Tensor.to(self.as_subclass(torch.Tensor), device, dtype)
+    def to(self, *args, **kwargs):
+        return torch.Tensor.to(self.as_subclass(torch.Tensor), *args, **kwargs)
 
 
 @pytest.mark.claims("V-RS-6", "V-Q11")
