@@ -198,7 +198,7 @@ def test_PF_1_one_trace_over_a_thousand_steps():
 def test_PF_5_one_array_enters_and_leaves_the_device_per_step(functional):
     compiled = CompiledEnv(functional, 2)
     buffer = jax.eval_shape(compiled.reset, jax.random.PRNGKey(0), np.arange(2, dtype=np.int32))
-    stepped = jax.eval_shape(compiled.step, buffer, ONES)
+    stepped = jax.eval_shape(compiled._jitted_step, buffer, ONES)
     assert isinstance(stepped, jax.ShapeDtypeStruct) and stepped == buffer
 
 

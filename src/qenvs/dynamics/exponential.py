@@ -242,11 +242,11 @@ def _even_order(bound: float, dtype: np.dtype) -> int:
 
 
 def _even_series(s: Array, first: int, order: int) -> Array:
-    """sum_n (-s)^n / (2n + first)! for n <= order."""
-    total = jnp.zeros_like(s)
-    for n in reversed(range(order + 1)):
+    """sum_n (-s)^n / (2n + first)! for n <= order, order >= 1."""
+    total: Array | float = 1.0 / math.factorial(2 * order + first)
+    for n in reversed(range(order)):
         total = total * -s + 1.0 / math.factorial(2 * n + first)
-    return total
+    return jnp.asarray(total)
 
 
 def _rotate(
@@ -256,38 +256,33 @@ def _rotate(
     dt: Array | float,
     length: int | None,
 ) -> Array:
-    """exp(-i dt (h0 + h . sigma)) on (re0, re1, im0, im1), in closed form."""
-    h0, hx, hy, hz = (_combine(weights, coefficients, dt, x.dtype) for weights in pauli.T)
-    bound = None if length is None else 2.0 ** (length / 2)
-    # XLA would fuse these into each of their users and compute them again for every entry
-    cosine, sinc = jax.lax.optimization_barrier(cos_sinc(hx * hx + hy * hy + hz * hz, bound))
-    a, b, c = sinc * hx, sinc * hy, sinc * hz
+    """exp(-i dt (h0 + h . sigma)) on (re0, re1, im0, im1), in closed form.
+
+    A component that is known to vanish costs nothing.
+    """
+    h0, *h = (_combine(weights, coefficients, dt, x.dtype) for weights in pauli.T)
+    square = sum((k * k for k in h if k is not None), jnp.zeros((), x.dtype))
+    cosine, sinc = cos_sinc(square, None if length is None else 2.0 ** (length / 2))
     r0, r1, i0, i1 = x
-    moved = (
-        cosine * r0 + c * i0 + a * i1 - b * r1,
-        cosine * r1 - c * i1 + a * i0 + b * r0,
-        cosine * i0 - c * r0 - a * r1 - b * i1,
-        cosine * i1 + c * r1 - a * r0 + b * i0,
-    )
-    if not pauli[:, 0].any():
-        return jnp.stack(moved)
-    (r0, r1, i0, i1), cosine, sine = moved, jnp.cos(h0), jnp.sin(h0)
-    return jnp.stack(
-        [
-            cosine * r0 + sine * i0,
-            cosine * r1 + sine * i1,
-            cosine * i0 - sine * r0,
-            cosine * i1 - sine * r1,
-        ]
-    )
+    turned = (i1, i0, -r1, -r0), (-r1, r0, -i1, i0), (i0, -i1, -r0, r1)  # -i sigma_k x
+    moved = [cosine * entry for entry in x]
+    for k, by_sigma in zip(h, turned, strict=True):
+        if k is not None:
+            moved = [entry + sinc * k * t for entry, t in zip(moved, by_sigma, strict=True)]
+    if h0 is not None:
+        (r0, r1, i0, i1), cosine, sine = moved, jnp.cos(h0), jnp.sin(h0)
+        moved = [cosine * r0 + sine * i0, cosine * r1 + sine * i1]
+        moved += [cosine * i0 - sine * r0, cosine * i1 - sine * r1]
+    return jnp.stack(moved)
 
 
 def _combine(
     weights: np.ndarray, coefficients: Sequence[Array | float], dt: Array | float, dtype
-) -> Array:
-    """dt sum_k w_k c_k over the nonzero weights, as a scalar of the given dtype."""
+) -> Array | None:
+    """dt sum_k w_k c_k as a scalar of the given dtype, None where it is known to be 0."""
     terms = [w * c for w, c in zip(weights, coefficients, strict=True) if w]
-    return jnp.asarray(dt * sum(terms, 0.0), dtype)
+    total = dt * sum(terms, 0.0)
+    return None if is_concrete(total) and total == 0 else jnp.asarray(total, dtype)
 
 
 def merge_known(

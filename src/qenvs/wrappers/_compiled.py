@@ -4,10 +4,12 @@ The whole time step leaves the device as one vector of 32-bit words, so a call c
 however many observations, flags and infos there are.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.dlpack
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -30,33 +32,43 @@ class Packing:
     """Which 32-bit words of a flat buffer hold which leaf of a tree.
 
     Args:
-        example: tree of arrays or `jax.ShapeDtypeStruct`.
+        example: tree of arrays or `jax.ShapeDtypeStruct`, the batch axis (if any) last.
+        batch: () or (num_envs,).
         start: words before the first leaf.
 
     Raises:
         TypeError: a leaf that is neither bool nor int nor float of 32 or 64 bits.
     """
 
-    def __init__(self, example: Any, start: int = 0) -> None:
+    def __init__(self, example: Any, batch: tuple[int, ...], start: int = 0) -> None:
         self._slots: list[tuple[slice, np.dtype, tuple[int, ...]]] = []
+        self._batch, self._start = batch, start
         leaves, self._treedef = jax.tree_util.tree_flatten_with_path(example)
         for path, leaf in leaves:
             words = _words_per_item(leaf.dtype, jax.tree_util.keystr(path)) * leaf.size
             self._slots.append((slice(start, start + words), np.dtype(leaf.dtype), leaf.shape))
             start += words
-        self._readers = [_reader(*slot) for slot in self._slots]
-        self.parts = [part for part, _, _ in self._slots]
         self.stop = start
+        self._scratch = np.zeros(start, np.uint32)
+        self._views = self.views(self._scratch)
 
     def unpack(self, buffer: Array) -> Any:
-        """The tree in a buffer, while tracing."""
+        """The tree in a buffer, while tracing, the batch axis last."""
         leaves = [_from_words(buffer[part], dtype, shape) for part, dtype, shape in self._slots]
         return jax.tree.unflatten(self._treedef, leaves)
 
+    def views(self, words: np.ndarray) -> list[np.ndarray]:
+        """The leaves in a NumPy buffer, in place, the batch axis first."""
+        leaves = [_view(words[part], dtype, shape) for part, dtype, shape in self._slots]
+        return [np.moveaxis(leaf, -1, 0) for leaf in leaves] if self._batch else leaves
+
     def read(self, buffer: np.ndarray) -> Any:
-        """The tree in a buffer, as new NumPy arrays."""
-        floats = buffer.view(np.float32)
-        return self._treedef.unflatten([read(buffer, floats) for read in self._readers])
+        """The tree in a buffer, as new NumPy arrays with the batch axis first.
+
+        One NumPy call per leaf: right after a jitted call each takes a microsecond.
+        """
+        self._scratch[self._start :] = buffer[self._start : self.stop]
+        return self._treedef.unflatten([view.copy() for view in self._views])
 
 
 def _words_per_item(dtype: np.dtype, name: str) -> int:
@@ -85,66 +97,86 @@ def _from_words(words: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
     return jax.lax.bitcast_convert_type(words.reshape(shape + pair), dtype)
 
 
-Reader = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-def _reader(part: slice, dtype: np.dtype, shape: tuple[int, ...]) -> Reader:
-    """How to copy one leaf out of a buffer, given as words and as float32.
-
-    Flat leaves, the frequent ones, take as few NumPy calls as they can.
-    """
-    if len(shape) == 1 and dtype == np.float32:
-        return lambda words, floats: floats[part].copy()
-    if len(shape) == 1 and dtype.kind == "b":
-        return lambda words, floats: words[part].astype(bool)
+def _view(words: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Words as what they hold; of a bool, 0 or 1, the lowest byte."""
     if dtype.kind == "b":
-        return lambda words, floats: words[part].reshape(shape).astype(bool)
-    return lambda words, floats: words[part].view(dtype).reshape(shape).copy()
+        return words.view(bool)[::4].reshape(shape)
+    return words.view(dtype).reshape(shape)
 
 
 class CompiledEnv:
     """`reset` and `step` of an environment: one jitted call, one packed buffer in and out.
 
-    The buffer holds the state, with the batch axis last, so that the dynamics run over contiguous
-    lanes, then the time step, with the batch axis first, as callers want it.
+    The buffer holds the state, then the time step, with the batch axis last: the dynamics run over
+    contiguous lanes.
 
     Args:
         env: functional environment.
         num_envs: None for one environment, else the number that advance through one `vmap`.
+        scale: multiplied with every action (in float32), one number per channel.
     """
 
-    def __init__(self, env: Environment, num_envs: int | None = None) -> None:
+    def __init__(
+        self, env: Environment, num_envs: int | None = None, scale: np.ndarray | None = None
+    ) -> None:
         def begin(run_key: Array, index: Array) -> Any:
             return env.reset(keys.episode_key(run_key, index))
 
-        batch = () if num_envs is None else (num_envs,)
-        self._begin, self._step = begin, env.step
+        def step(state: Any, action: Array) -> Any:
+            return env.step(state, action if scale is None else action * scale)
+
+        self._batch = () if num_envs is None else (num_envs,)
+        self._begin, self._step = begin, step
         if num_envs is not None:
-            self._begin = jax.vmap(begin, (None, 0), (-1, 0))
-            self._step = jax.vmap(env.step, (-1, 0), (-1, 0))
+            self._begin = jax.vmap(begin, (None, 0), -1)
+            self._step = jax.vmap(step, (-1, 0), -1)
         run_key = jax.ShapeDtypeStruct((2,), jnp.uint32)
-        index = jax.ShapeDtypeStruct(batch, jnp.int32)
+        index = jax.ShapeDtypeStruct(self._batch, jnp.int32)
         state, timestep = jax.eval_shape(self._begin, run_key, index)
-        self._state = Packing(state)
-        self._timestep = Packing(timestep, start=self._state.stop)
+        self._state = Packing(state, self._batch)
+        self._timestep = Packing(timestep, self._batch, self._state.stop)
         self.reset: Callable[[Array, Any], Array] = jax.jit(self._packed_reset)
-        self.step: Callable[[Any, Any], Array] = jax.jit(self._packed_step)
+        self._jitted_step: Callable[[Any, Any], Array] = jax.jit(self._packed_step)
+        self._memory, self._actions = shared_array((*self._batch, env.action_dim))
+        self._flat = self._memory.reshape(-1)
+
+    def set_actions(self, name: str, actions: Any) -> np.ndarray:
+        """Take the actions for the next `step`; returns them as float32.
+
+        Raises:
+            ValueError: actions of another shape than (*batch, action_dim), NaN or infinite; the
+                message calls them `name`.
+        """
+        actions = np.asarray(actions, np.float32)
+        if actions.shape != self._memory.shape:
+            raise ValueError(f"{name} must have shape {self._memory.shape}, got {actions.shape}")
+        self._memory[...] = actions
+        # the sum of squares is the faster test, but may overflow
+        if not math.isfinite(self._flat.dot(self._flat)) and not np.isfinite(self._flat).all():
+            raise ValueError(
+                f"{name} must be finite, got NaN or infinity; look at the policy's output"
+            )
+        return actions
+
+    def step(self, buffer: Any) -> Array:
+        """The buffer one interval later, with the actions set before."""
+        # their memory may be written again only when this step has read it
+        return self._jitted_step(buffer, self._actions).block_until_ready()
 
     def timestep(self, buffer: Any) -> Any:
-        """The `TimeStep` in a buffer, as new NumPy arrays."""
+        """The `TimeStep` in a buffer, as new NumPy arrays, the batch axis (if any) first."""
         return self._timestep.read(np.asarray(buffer))
 
     def state(self, buffer: Any) -> Any:
-        """The state in a buffer, as new NumPy arrays (the batch axis, if any, last)."""
+        """The state in a buffer, as new NumPy arrays, the batch axis (if any) first."""
         return self._state.read(np.asarray(buffer))
 
     def select(self, mask: np.ndarray, new: Any, old: Any) -> np.ndarray:
         """The batch buffer with the lanes of `new` where the mask is True, of `old` elsewhere."""
-        merged, new = np.array(old), np.asarray(new)
-        for part in self._state.parts:
-            merged[part].reshape(-1, mask.size)[:, mask] = new[part].reshape(-1, mask.size)[:, mask]
-        for part in self._timestep.parts:
-            merged[part].reshape(mask.size, -1)[mask] = new[part].reshape(mask.size, -1)[mask]
+        merged, new = np.array(old), np.array(new)
+        for packing in (self._state, self._timestep):
+            for into, leaf in zip(packing.views(merged), packing.views(new), strict=True):
+                into[mask] = leaf[mask]
         return merged
 
     def _packed_reset(self, run_key: Array, index: Array) -> Array:
@@ -154,14 +186,20 @@ class CompiledEnv:
         return pack(self._step(self._state.unpack(buffer), action))
 
 
-def as_actions(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Actions as float32 of exactly this shape; ValueError otherwise, or where not finite."""
-    actions = np.asarray(value, np.float32)
-    if actions.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {actions.shape}")
-    if not np.isfinite(actions).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity; look at the policy's output")
-    return actions
+def shared_array(shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
+    """A float32 NumPy array to write to, and what to hand to a jitted function in its place.
+
+    That is a JAX array over the same memory, which saves a third of the cost of a small call; or
+    the NumPy array itself where they cannot share (a GPU).
+    """
+    size, lane = math.prod(shape), 16  # XLA wants 64 bytes
+    spare = np.zeros(size + lane, np.float32)
+    first = -spare.ctypes.data // spare.itemsize % lane
+    memory = spare[first : first + size].reshape(shape)
+    shared = jax.dlpack.from_dlpack(memory)
+    if jax.default_backend() != "cpu" or shared.unsafe_buffer_pointer() != memory.ctypes.data:
+        return memory, memory
+    return memory, shared
 
 
 def box_bound(env: Environment) -> np.ndarray:

@@ -11,7 +11,6 @@ from qenvs.registration import make
 from qenvs.wrappers._compiled import (
     GYMNASIUM_MISSING,
     CompiledEnv,
-    as_actions,
     box_bound,
     run_key,
 )
@@ -64,7 +63,7 @@ class GymnasiumEnv(gymnasium.Env):
         self.action_space = (
             Box(-1.0, 1.0, (env.action_dim,)) if normalize_actions else env.action_space
         )
-        self._compiled = CompiledEnv(env)
+        self._compiled = CompiledEnv(env, scale=self._bound if normalize_actions else None)
         self._run_key, self._episode = run_key(seed), 0
         self._buffer: jax.Array | None = None
         self._actions: list[np.ndarray] = []
@@ -89,13 +88,12 @@ class GymnasiumEnv(gymnasium.Env):
         """Hold `action`, shape (action_dim,), for one interval."""
         if self._buffer is None:
             raise ResetNeeded("the episode has ended or never began; call reset() before step()")
-        action = as_actions("action", action, self._bound.shape)
-        applied = action * self._bound if self.normalize_actions else action
-        buffer = self._compiled.step(self._buffer, applied)
+        action = self._compiled.set_actions("action", action)
+        buffer = self._compiled.step(self._buffer)
         timestep = self._compiled.timestep(buffer)
         terminated = bool(timestep.done)
         self._buffer = None if terminated else buffer
-        self._record(buffer, applied)
+        self._record(buffer, action)
         return timestep.observation, float(timestep.reward), terminated, False, timestep.info
 
     def render(self) -> np.ndarray | None:
@@ -113,12 +111,13 @@ class GymnasiumEnv(gymnasium.Env):
         """Mark the environment as closed; there is nothing to release."""
         self.closed = True
 
-    def _record(self, buffer: jax.Array, applied: np.ndarray | None = None) -> None:
+    def _record(self, buffer: jax.Array, action: np.ndarray | None = None) -> None:
         """Remember the state reached and the action that led there, for frames."""
         if self.render_mode is None:
             return
         self._history.append(buffer)
-        if applied is not None:
+        if action is not None:
+            applied = action * self._bound if self.normalize_actions else action
             self._actions.append(np.clip(applied, -self._bound, self._bound))
 
 

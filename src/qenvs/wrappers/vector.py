@@ -10,7 +10,6 @@ from qenvs.registration import make
 from qenvs.wrappers._compiled import (
     GYMNASIUM_MISSING,
     CompiledEnv,
-    as_actions,
     box_bound,
     run_key,
 )
@@ -90,7 +89,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self.single_action_space = box
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(box, self.num_envs)
-        self._compiled = CompiledEnv(env, self.num_envs)
+        self._compiled = CompiledEnv(env, self.num_envs, self._bound if normalize_actions else None)
         self._start_run(seed)
         self._buffer: Any = None
 
@@ -116,7 +115,7 @@ class GymnasiumVectorEnv(VectorEnv):
             self._start_run(seed)
         super().reset(seed=seed)
         self._buffer = self._begin(self._everywhere)
-        self._ended = ~self._everywhere
+        self._set_ended(~self._everywhere)
         self._elapsed = np.zeros(self.num_envs, np.int64)
         return self._opening(self._everywhere)
 
@@ -124,24 +123,25 @@ class GymnasiumVectorEnv(VectorEnv):
         self, actions: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance every sub-environment by one interval; `actions` has shape (B, action_dim)."""
-        actions = as_actions("actions", actions, (self.num_envs, self._bound.size))
+        self._compiled.set_actions("actions", actions)
         if self._buffer is None:
             raise ResetNeeded("no episode has begun; call reset() before step()")
-        if self._mode == DISABLED and np.count_nonzero(self._ended):
+        if self._mode == DISABLED and self._num_ended:
             ended = np.flatnonzero(self._ended).tolist()
             raise ResetNeeded(
                 f"the episodes of sub-environments {ended} have ended; call "
                 'reset(options={"reset_mask": mask}) with True there'
             )
-        if np.count_nonzero(self._ended) < self.num_envs:
-            applied = actions * self._bound if self.normalize_actions else actions
-            self._buffer = self._compiled.step(self._buffer, applied)
-        self._elapsed += 1
-        self._restart(self._ended)
+        if self._num_ended < self.num_envs:
+            self._buffer = self._compiled.step(self._buffer)
+        if self._limit is not None:
+            self._elapsed += 1
+        if self._num_ended:
+            self._restart(self._ended)
         timestep = self._compiled.timestep(self._buffer)
         truncated = self._truncated()
-        self._ended = timestep.done | truncated
-        if self._mode == SAME_STEP and np.count_nonzero(self._ended):
+        self._set_ended(timestep.done | truncated)
+        if self._mode == SAME_STEP and self._num_ended:
             observation, infos = self._restart_in_step(timestep)
         else:
             observation, infos = timestep.observation, _infos(timestep.info, self._everywhere)
@@ -158,17 +158,15 @@ class GymnasiumVectorEnv(VectorEnv):
             return np.zeros(self.num_envs, bool)
         return self._elapsed >= self._limit
 
+    def _set_ended(self, ended: np.ndarray) -> None:
+        self._ended, self._num_ended = ended, np.count_nonzero(ended)
+
     def _restart(self, mask: np.ndarray) -> None:
-        """Begin the next episode where the mask is True."""
-        count = np.count_nonzero(mask)
-        if count == 0:
-            return
+        """Begin the next episode where the mask, somewhere True, is True."""
         fresh = self._begin(mask)
-        self._buffer = (
-            fresh if count == self.num_envs else self._compiled.select(mask, fresh, self._buffer)
-        )
+        self._buffer = fresh if mask.all() else self._compiled.select(mask, fresh, self._buffer)
         self._elapsed[mask] = 0
-        self._ended = self._ended & ~mask
+        self._set_ended(self._ended & ~mask)
 
     def _begin(self, mask: np.ndarray) -> Any:
         """Reset everywhere; only the masked sub-environments use up an episode index."""
@@ -216,8 +214,8 @@ def _infos(info: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
     """The arrays with a mask `_key` beside every key, on every level."""
     infos: dict[str, Any] = {}
     for key, value in info.items():
-        infos[key] = _infos(value, mask) if isinstance(value, dict) else value
-        infos[f"_{key}"] = mask.copy()
+        infos[key] = _infos(value, mask) if type(value) is dict else value
+        infos["_" + key] = mask.copy()
     return infos
 
 
