@@ -63,6 +63,7 @@ class GymnasiumVectorEnv(VectorEnv):
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
+    copy = True  # Gymnasium's word for: callers own what they get
 
     def __init__(
         self,
