@@ -1,4 +1,5 @@
-"""The command line: `qenvs list | info | run | train | optimize | validate | demo | doctor`.
+"""The command line: `qenvs list | info | run | train | optimize | evaluate | validate | demo |
+doctor`.
 
 Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 failed,
 2 used wrongly, 130 interrupted. Heavy imports happen inside the commands that need them.
@@ -13,7 +14,17 @@ from typing import Annotated, Any
 import typer
 
 from qenvs import __version__
-from qenvs.cli import demo, doctor, inspection, optimizing, playing, results, training, validating
+from qenvs.cli import (
+    demo,
+    doctor,
+    evaluating,
+    inspection,
+    optimizing,
+    playing,
+    results,
+    training,
+    validating,
+)
 
 app = typer.Typer(
     name="qenvs",
@@ -22,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
-for module in (inspection, playing, training, optimizing, validating, demo, doctor):
+for module in (inspection, playing, training, optimizing, evaluating, validating, demo, doctor):
     module.register(app)
 
 EXPECTED = (ValueError, TypeError, ImportError, OSError)

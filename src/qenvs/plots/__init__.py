@@ -14,6 +14,7 @@ from qenvs.plots.axes import (
     with_unit,
 )
 from qenvs.plots.frames import frame, state_arrays, state_labels
+from qenvs.plots.histogram import histogram
 from qenvs.plots.sphere import bloch, bloch_vectors
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "bloch_vectors",
     "figure",
     "frame",
+    "histogram",
     "learning_curve",
     "populations",
     "progress",
