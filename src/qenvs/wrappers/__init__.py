@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qenvs.wrappers.control import ControlErrors, apply_control_errors
 from qenvs.wrappers.core import AutoReset, EpisodeStatistics, WrappedState, Wrapper
+from qenvs.wrappers.layout import NormalizedObservation, observation_layout
 from qenvs.wrappers.observation import (
     ObservationModel,
     ReadoutError,
@@ -34,6 +35,7 @@ __all__ = [
     "GymnasiumEnv",
     "GymnasiumVectorEnv",
     "GymnaxEnv",
+    "NormalizedObservation",
     "ObservationModel",
     "ParameterRandomization",
     "ReadoutError",
@@ -41,6 +43,7 @@ __all__ = [
     "Wrapper",
     "apply_control_errors",
     "observation_kind",
+    "observation_layout",
     "outcome_counts",
 ]
 

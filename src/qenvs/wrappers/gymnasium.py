@@ -14,6 +14,12 @@ from qenvs.wrappers._compiled import (
     box_bound,
     run_key,
 )
+from qenvs.wrappers.layout import (
+    NormalizedObservation,
+    observation_layout,
+    present,
+    presented_space,
+)
 
 try:
     import gymnasium
@@ -39,6 +45,9 @@ class GymnasiumEnv(gymnasium.Env):
         normalize_actions: actions in [-1, 1], multiplied by `env.action_bound` (in float32)
             before the step; recommended for libraries that assume such a range.
         render_mode: None, or "rgb_array" for frames of the pulse and the state.
+        normalize_observation: observations in [-1, 1], see `NormalizedObservation`.
+        dict_observation: observations as dicts with the parts of `observation_layout`, so that an
+            encoder can treat "measurements", "time" and "oracle" apart.
 
     Raises:
         ValueError: an action of the wrong shape, NaN or infinite; a seed out of range.
@@ -53,17 +62,22 @@ class GymnasiumEnv(gymnasium.Env):
         seed: int = 0,
         normalize_actions: bool = False,
         render_mode: str | None = None,
+        *,
+        normalize_observation: bool = False,
+        dict_observation: bool = False,
     ) -> None:
         self.env = env
+        seen = NormalizedObservation(env) if normalize_observation else env
         self.normalize_actions = normalize_actions
         self.render_mode = _checks.choice("render_mode", render_mode, (None, "rgb_array"))
         self.closed = False
-        self.observation_space = env.observation_space
+        self._layout = observation_layout(seen) if dict_observation else None
+        self.observation_space = presented_space(seen, self._layout)
         self._bound = box_bound(env)
         self.action_space = (
             Box(-1.0, 1.0, (env.action_dim,)) if normalize_actions else env.action_space
         )
-        self._compiled = CompiledEnv(env, scale=self._bound if normalize_actions else None)
+        self._compiled = CompiledEnv(seen, scale=self._bound if normalize_actions else None)
         self._run_key, self._episode = run_key(seed), 0
         self._buffer: jax.Array | None = None
         self._actions: list[np.ndarray] = []
@@ -71,7 +85,7 @@ class GymnasiumEnv(gymnasium.Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Start the next episode; a seed starts the run again. No option is defined."""
         if seed is not None:
             seed = _checks.integer("seed", seed)
@@ -82,9 +96,9 @@ class GymnasiumEnv(gymnasium.Env):
         self._actions, self._history = [], []
         self._record(self._buffer)
         timestep = self._compiled.timestep(self._buffer)
-        return timestep.observation, timestep.info
+        return present(timestep.observation, self._layout), timestep.info
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Hold `action`, shape (action_dim,), for one interval."""
         if self._buffer is None:
             raise ResetNeeded("the episode has ended or never began; call reset() before step()")
@@ -94,7 +108,8 @@ class GymnasiumEnv(gymnasium.Env):
         terminated = bool(timestep.done)
         self._buffer = None if terminated else buffer
         self._record(buffer, action)
-        return timestep.observation, float(timestep.reward), terminated, False, timestep.info
+        observation = present(timestep.observation, self._layout)
+        return observation, float(timestep.reward), terminated, False, timestep.info
 
     def render(self) -> np.ndarray | None:
         """One RGB frame, uint8 (height, width, 3), of the episode so far."""
@@ -127,7 +142,16 @@ def make_env(
     seed: int = 0,
     normalize_actions: bool = False,
     render_mode: str | None = None,
+    normalize_observation: bool = False,
+    dict_observation: bool = False,
     **kwargs: Any,
 ) -> GymnasiumEnv:
     """The entry point behind `gymnasium.make`: task kwargs go to `qenvs.make`."""
-    return GymnasiumEnv(make(task, **kwargs), seed, normalize_actions, render_mode)
+    return GymnasiumEnv(
+        make(task, **kwargs),
+        seed,
+        normalize_actions,
+        render_mode,
+        normalize_observation=normalize_observation,
+        dict_observation=dict_observation,
+    )

@@ -221,6 +221,11 @@ class ObservationModel(Wrapper):
         return observation_kind(self.env)
 
     @property
+    def eigenvalue_ranges(self) -> tuple[tuple[float, float], ...]:
+        """Lowest and highest eigenvalue of each measured observable."""
+        return tuple((float(s.values[0]), float(s.values[-1])) for s in self._measured.spectra)
+
+    @property
     def shots_per_step(self) -> int:
         """Measurements of one observation: shots times observables, 0 without shots."""
         return (self.shots or 0) * len(self.observable_names)

@@ -13,6 +13,12 @@ from qenvs.wrappers._compiled import (
     box_bound,
     run_key,
 )
+from qenvs.wrappers.layout import (
+    NormalizedObservation,
+    observation_layout,
+    present,
+    presented_space,
+)
 
 try:
     from gymnasium import vector
@@ -56,6 +62,9 @@ class GymnasiumVectorEnv(VectorEnv):
         normalize_actions: actions in [-1, 1], multiplied by `env.action_bound` (in float32).
         autoreset_mode: `gymnasium.vector.AutoresetMode` or its name or value.
         max_episode_steps: truncate episodes at this step; None lets them end by themselves.
+        normalize_observation: observations in [-1, 1], see `NormalizedObservation`.
+        dict_observation: observations as dicts with the parts of `observation_layout`, so that an
+            encoder can treat "measurements", "time" and "oracle" apart.
 
     Raises:
         ValueError: actions of another shape than (B, action_dim), NaN or infinite actions.
@@ -74,8 +83,11 @@ class GymnasiumVectorEnv(VectorEnv):
         normalize_actions: bool = False,
         autoreset_mode: Any = NEXT_STEP,
         max_episode_steps: int | None = None,
+        normalize_observation: bool = False,
+        dict_observation: bool = False,
     ) -> None:
         self.env = env
+        seen = NormalizedObservation(env) if normalize_observation else env
         self.num_envs = _checks.integer("num_envs", num_envs, minimum=1)
         self.normalize_actions = normalize_actions
         self._mode = _mode_value(autoreset_mode)
@@ -85,12 +97,14 @@ class GymnasiumVectorEnv(VectorEnv):
             self._limit = _checks.integer("max_episode_steps", max_episode_steps, minimum=1)
         self._everywhere = np.ones(self.num_envs, bool)
         self._bound = box_bound(env)
-        self.single_observation_space = env.observation_space
+        self._layout = observation_layout(seen) if dict_observation else None
+        self.single_observation_space = presented_space(seen, self._layout)
         box = Box(-1.0, 1.0, (env.action_dim,)) if normalize_actions else env.action_space
         self.single_action_space = box
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(box, self.num_envs)
-        self._compiled = CompiledEnv(env, self.num_envs, self._bound if normalize_actions else None)
+        scale = self._bound if normalize_actions else None
+        self._compiled = CompiledEnv(seen, self.num_envs, scale)
         self._start_run(seed)
         self._buffer: Any = None
 
@@ -100,7 +114,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every sub-environment, or where `options["reset_mask"]` is True.
 
         A seed starts the run again at episode 0 and cannot go with a mask. After a partial reset
@@ -120,9 +134,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._elapsed = np.zeros(self.num_envs, np.int64)
         return self._opening(self._everywhere)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance every sub-environment by one interval; `actions` has shape (B, action_dim)."""
         self._compiled.set_actions("actions", actions)
         if self._buffer is None:
@@ -145,7 +157,8 @@ class GymnasiumVectorEnv(VectorEnv):
         if self._mode == SAME_STEP and self._num_ended:
             observation, infos = self._restart_in_step(timestep)
         else:
-            observation, infos = timestep.observation, _infos(timestep.info, self._everywhere)
+            observation = present(timestep.observation, self._layout)
+            infos = _infos(timestep.info, self._everywhere)
         reward = timestep.reward.astype(np.float32, copy=False)
         return observation, reward, timestep.done, truncated, infos
 
@@ -175,18 +188,18 @@ class GymnasiumVectorEnv(VectorEnv):
         self._episodes = self._episodes + mask.astype(np.int32)
         return self._compiled.reset(self._run_key, index)
 
-    def _opening(self, mask: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    def _opening(self, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Observation and infos after a reset of the masked sub-environments."""
         timestep = self._compiled.timestep(self._buffer)
-        return timestep.observation, _infos(timestep.info, mask)
+        return present(timestep.observation, self._layout), _infos(timestep.info, mask)
 
-    def _restart_in_step(self, ended: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    def _restart_in_step(self, ended: Any) -> tuple[Any, dict[str, Any]]:
         """SAME_STEP: begin new episodes where `_ended`; keep what ended in the infos."""
         mask = self._ended
         self._restart(mask)
         observation, infos = self._opening(self._everywhere)
         final_obs = np.where(mask[:, None], ended.observation, np.float32(0))
-        final = {"final_obs": final_obs, "final_info": ended.info}
+        final = {"final_obs": present(final_obs, self._layout), "final_info": ended.info}
         return observation, infos | _infos(final, mask)
 
     def _checked_mask(self, mask: Any, seed: int | None) -> np.ndarray:
@@ -244,6 +257,8 @@ def make_vector_env(
     normalize_actions: bool = False,
     autoreset_mode: Any = NEXT_STEP,
     max_episode_steps: int | None = None,
+    normalize_observation: bool = False,
+    dict_observation: bool = False,
     **kwargs: Any,
 ) -> GymnasiumVectorEnv:
     """The entry point behind `gymnasium.make_vec`: task kwargs go to `qenvs.make`."""
@@ -254,4 +269,6 @@ def make_vector_env(
         normalize_actions=normalize_actions,
         autoreset_mode=autoreset_mode,
         max_episode_steps=max_episode_steps,
+        normalize_observation=normalize_observation,
+        dict_observation=dict_observation,
     )
