@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qenvs.cli import options, output
+from qenvs.cli import options, output, results
 
 
 class Policy(enum.StrEnum):
@@ -47,6 +47,7 @@ def run(
     else:
         env, actions = _replayed(pulse, task, given)
         played = str(pulse)
+    results.note_truncation(env, actions, seed)
     record = {"task": task, "policy": played, "seed": seed, **play(env, actions, seed)}
     if as_json:
         output.show_json(record)

@@ -1,6 +1,7 @@
 """What `train`, `optimize` and `demo` leave in their folder below `runs/`."""
 
 import contextlib
+import functools
 import json
 import platform
 import shlex
@@ -78,6 +79,7 @@ def write_pulse(
     bound = np.broadcast_to(np.asarray(env.action_bound), (env.action_dim,))
     applied = np.clip(np.asarray(actions), -bound, bound)
     states = trajectory(env, applied)
+    note_truncation(env, applied)
     final = {key: float(value) for key, value in env.info(states[-1]).items()}
     pulse = pulses.from_actions(
         env, applied, "applied", task=task, task_kwargs=settings, metrics=final
@@ -127,6 +129,20 @@ def _draw_pulse(path: Path, env: Any, pulse: Any, states: list[Any], title: str)
         plots.populations(right, arrays, pulse.dt, time_unit=unit, labels=labels)
     figure.suptitle(title, x=0.01, ha="left")
     figure.savefig(path)
+
+
+def note_truncation(env: Any, actions: Any, seed: int = 0) -> None:
+    """Say so on standard error if the levels that a model keeps were too few for a pulse."""
+    import jax
+
+    from qenvs.envs import truncation
+
+    if not truncation.truncations(env):
+        return
+    play = jax.jit(functools.partial(truncation.largest_edge_populations, env))
+    message = truncation.truncation_message(env, play(actions, jax.random.PRNGKey(seed)))
+    if message is not None:
+        output.note(f"warning: {message}")
 
 
 def write_learning_curve(folder: Path, task: str, quantity: str, steps: Any, curves: Any) -> None:

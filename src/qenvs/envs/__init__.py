@@ -4,6 +4,7 @@ from qenvs.envs.base import ControlEnvironment, Environment, EnvState, TimeStep
 from qenvs.envs.battery import BatteryCharging
 from qenvs.envs.gate import GateControl
 from qenvs.envs.state_transfer import StateTransfer
+from qenvs.envs.truncation import TruncationWarning
 
 __all__ = [
     "BatteryCharging",
@@ -13,4 +14,5 @@ __all__ = [
     "GateControl",
     "StateTransfer",
     "TimeStep",
+    "TruncationWarning",
 ]

@@ -1,6 +1,6 @@
 """Physical models: Hamiltonians, jump operators, parameters and observables as tested objects."""
 
-from qenvs.models.base import Model, ParameterSpec
+from qenvs.models.base import Model, ParameterSpec, TruncatedModel
 from qenvs.models.battery import BatteryModel
 from qenvs.models.custom import HamiltonianModel
 from qenvs.models.dicke import DickeBattery
@@ -21,6 +21,7 @@ __all__ = [
     "ParameterSpec",
     "QubitBattery",
     "Transmon",
+    "TruncatedModel",
     "TwoLevel",
     "TwoTransmon",
 ]

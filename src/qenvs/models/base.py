@@ -138,6 +138,14 @@ class Model(eqx.Module):
         )
 
 
+class TruncatedModel(Model):
+    """A model that keeps finitely many levels of an infinite ladder."""
+
+    @abc.abstractmethod
+    def truncations(self) -> dict[str, str]:
+        """Observable that must stay small -> the field to raise; empty if the cutoff is exact."""
+
+
 RATE = "a dissipation rate decides whether the system is open, which fixes the form of the state"
 SIZE = "a structural size fixes the shape of every operator"
 UNIT = "it only sets the unit of energy"

@@ -8,7 +8,17 @@ import equinox as eqx
 import numpy as np
 
 from qenvs import _checks
-from qenvs.models.base import RATE, SIZE, UNIT, ParameterSpec, Term, basis_ket, check_rates, number
+from qenvs.models.base import (
+    RATE,
+    SIZE,
+    UNIT,
+    ParameterSpec,
+    Term,
+    TruncatedModel,
+    basis_ket,
+    check_rates,
+    number,
+)
 from qenvs.models.battery import Battery, Block, BlockModel
 from qenvs.models.spin import Sector, annihilation, spin_lowering, spin_z
 
@@ -46,7 +56,7 @@ def cavity_operators(kept: tuple[Sector, ...], n_max: int) -> CavityOperators:
     return operators
 
 
-class CavityBattery(BlockModel):
+class CavityBattery(BlockModel, TruncatedModel):
     """What the Dicke batteries share: cells (index 0 = all ground) x cavity, one control g."""
 
     n_cells: eqx.AbstractVar[int]
@@ -96,7 +106,6 @@ class CavityBattery(BlockModel):
         return ("g",)
 
     def truncations(self) -> dict[str, str]:
-        """Observable that must stay small -> the field to raise; empty if the cutoff is exact."""
         exact = self.rwa and not self.adds_excitations() and self.n_max >= self.n_photons
         return {} if exact else {"top_fock": "n_max"}
 

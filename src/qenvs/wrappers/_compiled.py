@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from qenvs import _checks, keys
+from qenvs.envs import truncation
 from qenvs.envs.base import Environment
 
 GYMNASIUM_MISSING = "the Gymnasium adapters need the extra qenvs[gym]: pip install 'gymnasium>=1.0'"
@@ -120,10 +121,13 @@ class CompiledEnv:
         self, env: Environment, num_envs: int | None = None, scale: np.ndarray | None = None
     ) -> None:
         def begin(run_key: Array, index: Array) -> Any:
-            return env.reset(keys.episode_key(run_key, index))
+            return outcome(*env.reset(keys.episode_key(run_key, index)))
 
         def step(state: Any, action: Array) -> Any:
-            return env.step(state, action if scale is None else action * scale)
+            return outcome(*env.step(state, action if scale is None else action * scale))
+
+        def outcome(state: Any, timestep: Any) -> Any:
+            return state, (timestep, truncation.edge_populations(env, state))
 
         self._batch = () if num_envs is None else (num_envs,)
         self._begin, self._step = begin, step
@@ -132,9 +136,10 @@ class CompiledEnv:
             self._step = jax.vmap(step, (-1, 0), -1)
         run_key = jax.ShapeDtypeStruct((2,), jnp.uint32)
         index = jax.ShapeDtypeStruct(self._batch, jnp.int32)
-        state, timestep = jax.eval_shape(self._begin, run_key, index)
+        state, seen = jax.eval_shape(self._begin, run_key, index)
         self._state = Packing(state, self._batch)
-        self._timestep = Packing(timestep, self._batch, self._state.stop)
+        self._seen = Packing(seen, self._batch, self._state.stop)
+        self._env, self._warned = env, False
         self.reset: Callable[[Array, Any], Array] = jax.jit(self._packed_reset)
         self._jitted_step: Callable[[Any, Any], Array] = jax.jit(self._packed_step)
         self._memory, self._actions = shared_array((*self._batch, env.action_dim))
@@ -164,8 +169,14 @@ class CompiledEnv:
         return self._jitted_step(buffer, self._actions).block_until_ready()
 
     def timestep(self, buffer: Any) -> Any:
-        """The `TimeStep` in a buffer, as new NumPy arrays, the batch axis (if any) first."""
-        return self._timestep.read(np.asarray(buffer))
+        """The `TimeStep` in a buffer, as new NumPy arrays, the batch axis (if any) first.
+
+        Warns, once, if the highest level that a model keeps is populated.
+        """
+        timestep, populations = self._seen.read(np.asarray(buffer))
+        if populations and not self._warned:
+            self._warned = truncation.warn_if_truncated(self._env, populations, stacklevel=3)
+        return timestep
 
     def state(self, buffer: Any) -> Any:
         """The state in a buffer, as new NumPy arrays, the batch axis (if any) first."""
@@ -174,7 +185,7 @@ class CompiledEnv:
     def select(self, mask: np.ndarray, new: Any, old: Any) -> np.ndarray:
         """The batch buffer with the lanes of `new` where the mask is True, of `old` elsewhere."""
         merged, new = np.array(old), np.array(new)
-        for packing in (self._state, self._timestep):
+        for packing in (self._state, self._seen):
             for into, leaf in zip(packing.views(merged), packing.views(new), strict=True):
                 into[mask] = leaf[mask]
         return merged
