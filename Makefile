@@ -11,6 +11,8 @@ LOWEST := .venv-lowest/bin
 # the wrappers' tests, and the published snippets
 LOWEST_TESTS = $(wildcard tests/qenvs/test_gymnasium*.py tests/qenvs/test_vector*.py tests/qenvs/test_autoreset.py) tests/seeds
 PYTEST_ARGS ?=
+# a file stays in one process, which shares its compiled fixtures
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -23,7 +25,7 @@ demo: .venv/.demo  ## Learn a pulse: train an agent, optimise by gradient, print
 	@$(BIN)/qenvs demo
 
 test: .venv/.test  ## Run the tests, all but the slow ones (PYTEST_ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-all: .venv/.test  ## Run every test
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
