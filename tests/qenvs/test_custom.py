@@ -10,6 +10,7 @@ import qutip
 import scipy.sparse as sp
 
 import brute_force
+import qenvs
 from brute_force import LOWER, play
 from qenvs.envs import StateTransfer
 from qenvs.models import HamiltonianModel
@@ -212,3 +213,20 @@ def test_SE_2_observations_are_float32_also_in_double_precision():
         _, timestep = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
     assert timestep.observation.dtype == np.float32
     assert timestep.reward.dtype == np.float64
+
+
+def test_a_system_too_large_for_dense_generators_says_what_to_do():
+    lowering = np.diag(np.sqrt(np.arange(1.0, 200)), 1)
+    model = HamiltonianModel.from_operators(
+        np.diag(np.arange(200.0)), [lowering + lowering.T], [lowering]
+    )
+    with pytest.raises(
+        ValueError, match=r"dimension 200 with 3 terms .* 36 GiB.*keep fewer levels"
+    ):
+        StateTransfer(model, 4, 0.1, 1.0, target=np.eye(200)[1])
+
+
+@pytest.mark.parametrize("method", ["Tsit5", 5, object()])
+def test_a_method_that_is_none_of_dynamiqs_is_refused_at_once(method):
+    with pytest.raises(TypeError, match=r"`method` must be None .* dynamiqs.method.Tsit5\(\)"):
+        qenvs.make("qubit/StateTransfer-v0", method=method)

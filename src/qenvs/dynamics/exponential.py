@@ -104,6 +104,7 @@ def build_generator(
     `start` (a ket or density matrix) restricts vectors to what it can reach.
     """
     full = coordinates(dims)
+    _check_memory(full, len(hamiltonians) + len(jumps))
     generators = full.generators(hamiltonians, jumps)
     if start is not None:
         seen = np.asarray(full.encode(start))
@@ -111,6 +112,22 @@ def build_generator(
     closed_form = full.dimension == 2 and isinstance(full, (KetCoordinates, PropagatorCoordinates))
     blocks = [full.restrict(g) for g in generators]
     return Generator(full, blocks, hamiltonians if closed_form and full.size == 4 else None)
+
+
+MAX_BYTES = 2**32
+"""Largest size of the dense generators of one model."""
+
+
+def _check_memory(coordinates: Coordinates, operators: int) -> None:
+    """ValueError where the dense generators would not fit."""
+    needed = 8 * coordinates.size**2 * operators
+    if needed > MAX_BYTES:
+        raise ValueError(
+            f"a system of dimension {coordinates.dimension} with {operators} terms takes "
+            f"generators of {needed / 2**30:.0f} GiB, but {MAX_BYTES / 2**30:.0f} GiB is the limit "
+            "here; keep fewer levels, switch dissipation off, or use a symmetry "
+            "(DickeBatteryLocal keeps permutation-invariant blocks)"
+        )
 
 
 EXACT_NORM_SIZE = 128

@@ -31,6 +31,15 @@ def load_dynamiqs() -> ModuleType:
     return dynamiqs
 
 
+def check_method(method: Any) -> None:
+    """TypeError unless `method` is None or a dynamiqs `Method`."""
+    if method is not None and not isinstance(method, load_dynamiqs().method.Method):
+        raise TypeError(
+            "`method` must be None (the exact exponential) or a dynamiqs method such as "
+            f"dynamiqs.method.Tsit5(), got {method!r}"
+        )
+
+
 def as_qarray(state: Array, coordinates: Coordinates) -> Any:
     """A dynamiqs `QArray` of a ket (d,) or an operator on d or d^2, with its tensor structure."""
     dims = coordinates.dims

@@ -24,7 +24,7 @@ from qenvs.dynamics import (
 )
 from qenvs.dynamics.blocks import build_block_generator
 from qenvs.dynamics.expansion import Expansion, control_expansion, expand
-from qenvs.dynamics.integrators import as_qarray, integrate
+from qenvs.dynamics.integrators import as_qarray, check_method, integrate
 from qenvs.envs._ranges import Ranges, largest_coefficients
 from qenvs.models.base import Model
 from qenvs.models.battery import BlockModel
@@ -213,6 +213,7 @@ class ControlEnvironment(Environment):
                 f"`action_bound` must be one number or {self.action_dim} (one per control), "
                 f"got shape {np.shape(self.action_bound)}"
             )
+        check_method(self.method)
         self.active_jumps = self.model.active_jumps()
         self.generator = self.build_generator()
         self.length = self._length()
