@@ -10,6 +10,10 @@ removing or changing one source never moves the samples of another:
                 -> MEASUREMENT, t, j                observable j at observation time t
                 -> COLOURED_NOISE, k                fresh number in the coloured noise of step k
 
+What outlives an episode hangs from the run key, on a branch that no episode index reaches:
+
+    run_key -> DRIFT, crc32(name)                   drift of one model parameter over the run
+
 Raw keys (`jax.random.PRNGKey`) and typed keys (`jax.random.key`) are both accepted.
 """
 
@@ -20,6 +24,7 @@ from jax import Array
 
 PARAMETER, CALIBRATION, STEP_NOISE, MEASUREMENT, COLOURED_NOISE = range(5)
 GAIN, OFFSET = range(2)
+DRIFT = 2**32 - 1
 
 
 def _leaf(key: Array, *path: int | Array) -> Array:
@@ -61,3 +66,8 @@ def measurement_key(episode_key: Array, time: int | Array, observable: int | Arr
 def coloured_noise_key(episode_key: Array, step: int | Array) -> Array:
     """Key of the fresh number in the coloured control noise of step `step` (counted from 0)."""
     return _leaf(episode_key, COLOURED_NOISE, step)
+
+
+def drift_key(run_key: Array, name: str) -> Array:
+    """Key of the drift of the model parameter `name` from one episode of a run to the next."""
+    return _leaf(run_key, DRIFT, name_tag(name))

@@ -48,13 +48,17 @@ class Spectrum:
         self.confusion: np.ndarray | None = None
 
     def read_with(self, name: str, confusion: np.ndarray) -> None:
-        """Report outcomes through a confusion matrix; ValueError unless its size fits."""
+        """Report outcomes through a confusion matrix; ValueError unless its size fits.
+
+        The identity is left out, so that it is no readout error bit for bit.
+        """
         if confusion.shape != (self.values.size,) * 2:
             raise ValueError(
                 f"the confusion matrix of {name!r} must have shape {(self.values.size,) * 2}, one "
                 f"row and column per distinct eigenvalue, got {confusion.shape}"
             )
-        self.confusion = confusion
+        if not np.array_equal(confusion, np.eye(len(confusion))):
+            self.confusion = confusion
 
     @functools.cached_property
     def effects(self) -> list[np.ndarray]:

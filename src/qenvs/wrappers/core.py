@@ -103,6 +103,13 @@ class Wrapper(Environment):
         inner, timestep = self.env.step(state.inner, action)
         return WrappedState(inner, state.key, state.step + 1, state.data), timestep
 
+    def in_episode(self, run_key: Array, index: int | Array) -> "Wrapper":
+        """This environment as it is in episode `index` of a run: what drifts has moved on."""
+        if not isinstance(self.env, Wrapper):
+            return self
+        inner = self.env.in_episode(run_key, index)
+        return self if inner is self.env else eqx.tree_at(lambda wrapper: wrapper.env, self, inner)
+
     def info(self, state: WrappedState) -> dict[str, Any]:
         """Exact values of the state, as the inner environment gives them."""
         return self.env.info(state.inner)
@@ -110,6 +117,16 @@ class Wrapper(Environment):
     def diagnostics(self, state: WrappedState) -> dict[str, Any]:
         """`info` and every exact expectation value; never an input of a policy."""
         return self.env.diagnostics(state.inner)
+
+
+def begin(env: Environment, run_key: Array, index: int | Array) -> tuple[Any, TimeStep]:
+    """Start episode `index` of a run: reset with `keys.episode_key(run_key, index)`.
+
+    Parameters that drift are where they are in that episode; `reset` alone knows of no run. The
+    episode then goes on with `env.step`.
+    """
+    moved = env.in_episode(run_key, index) if isinstance(env, Wrapper) else env
+    return moved.reset(keys.episode_key(run_key, index))
 
 
 def layers(env: Environment) -> Iterator[Environment]:
@@ -150,14 +167,14 @@ class AutoReset(Wrapper):
     """
 
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
-        inner, timestep = self.env.reset(keys.episode_key(key, 0))
+        inner, timestep = begin(self.env, key, 0)
         zero = jnp.zeros((), jnp.int32)
         return WrappedState(inner, key, zero, {"episode": zero}), _with_final(timestep)
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action)
         episode = state.data["episode"] + timestep.done
-        fresh, opening = self.env.reset(keys.episode_key(state.key, episode))
+        fresh, opening = begin(self.env, state.key, episode)
 
         zero = jnp.zeros((), jnp.int32)
         begun = fresh, zero, opening.observation

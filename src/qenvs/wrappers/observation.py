@@ -98,21 +98,30 @@ def _chain(split: Array, probs: Array, shots: Array, limit: int) -> Array:
     """`outcome_counts` from the M keys of the draws, with a static bound on the shots."""
     probs = jnp.maximum(probs, 0)
     later = jnp.flip(jnp.cumsum(jnp.flip(probs)))[1:]
+    # JAX counts a slice of typed keys as a use of all of them, one of their data not.
+    words, impl = jax.random.key_data(split), jax.random.key_impl(split)
 
     def draw(left: Array, outcome: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        key, p, rest = outcome
+        data, p, rest = outcome
+        key = jax.random.wrap_key_data(data, impl=impl)
         drawn = binomial(key, left, jnp.where(p > 0, p, 1), rest, limit)
         count = jnp.where(rest > 0, jnp.where(p > 0, drawn, 0), jnp.where(p > 0, left, 0))
         return left - count, count
 
     start = shots.astype(probs.dtype)
-    left, counts = jax.lax.scan(draw, start, (split[:-1], probs[:-1], later))
+    left, counts = jax.lax.scan(draw, start, (words[:-1], probs[:-1], later))
     return jnp.append(counts, jnp.where(probs[-1] > 0, left, 0))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReadoutError:
-    """Outcomes that are reported wrongly.
+    """Outcomes that are reported wrongly, each shot by itself.
+
+    An outcome l is reported with the probability sum_m R_lm p_m, so that the mean of the reports
+    is sum_lm e_l R_lm p_m instead of <O>: biased, as on a device. For outcomes 0 and 1 it is
+    R_10 + (1 - R_10 - R_01) <O>. With `shots=None` the observation is this mean. The reports are
+    drawn in place of the outcomes, from the same key: no other observable moves, and the identity
+    is no readout error bit for bit. `diagnostics` and rewards stay exact.
 
     Args:
         confusion: observable name -> matrix R, shape (M, M): R[l, m] is the probability to report
@@ -122,6 +131,7 @@ class ReadoutError:
     Raises:
         ValueError: a matrix that is not square, has entries outside [0, 1], or columns that do
             not sum to 1 (to 1e-6).
+        TypeError: no mapping, or entries that are no real numbers.
 
     >>> from qenvs.wrappers.observation import ReadoutError
     >>> readout = ReadoutError({"p1": [[0.99, 0.04], [0.01, 0.96]]})
@@ -130,6 +140,10 @@ class ReadoutError:
     confusion: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.confusion, Mapping):
+            raise TypeError(
+                f"`confusion` must map names of observables to matrices, got {self.confusion!r}"
+            )
         checked = {name: _checked_confusion(name, r) for name, r in self.confusion.items()}
         object.__setattr__(self, "confusion", checked)
 
@@ -335,11 +349,17 @@ def _checked_shots(shots: Any) -> int:
 
 
 def _checked_confusion(name: str, matrix: Any) -> np.ndarray:
-    confusion = np.array(matrix, float)
-    confusion.setflags(write=False)
+    try:
+        confusion = np.array(matrix)
+    except ValueError as error:
+        raise ValueError(f"the confusion matrix of {name!r} must be square: {error}") from None
     if confusion.ndim != 2 or confusion.shape[0] != confusion.shape[1]:
         raise ValueError(
             f"the confusion matrix of {name!r} must be square, got shape {confusion.shape}"
+        )
+    if confusion.dtype.kind not in "iuf":
+        raise TypeError(
+            f"the confusion matrix of {name!r} must hold real numbers, got {confusion.dtype}"
         )
     inside = np.all((confusion >= 0) & (confusion <= 1))
     if not inside or not np.allclose(confusion.sum(axis=0), 1, rtol=0, atol=1e-6):
@@ -347,6 +367,8 @@ def _checked_confusion(name: str, matrix: Any) -> np.ndarray:
             f"the confusion matrix of {name!r} must have entries in [0, 1] and columns that sum to "
             f"1 (entry [l, m]: report l where m is true), got {confusion.tolist()}"
         )
+    confusion = confusion / confusion.sum(axis=0)
+    confusion.setflags(write=False)
     return confusion
 
 
@@ -377,7 +399,10 @@ def _select(
         raise TypeError(f"{type(env.unwrapped).__name__} has no `model` with observables")
     operators = _named(model.observables(), names)
     if observation == CORRELATIONS:
-        operators |= model.correlation_observables()
+        correlators = model.correlation_observables()
+        if shared := sorted(operators.keys() & correlators.keys()):
+            raise ValueError(f"correlators must have names of their own, but {shared} are taken")
+        operators |= correlators
     if not operators:
         raise ValueError(f"there is nothing to measure: {type(model).__name__} has no observables")
     if readout is not None and not isinstance(readout, ReadoutError):

@@ -11,6 +11,7 @@ from qenvs import keys
 from qenvs.distributions import Distribution, attainable_range, check_strength
 from qenvs.envs.base import ControlEnvironment, Environment, TimeStep
 from qenvs.models.base import Model, ParameterSpec
+from qenvs.wrappers._drift import check_drift, drifting_normal, offset_of_normal
 from qenvs.wrappers.core import WrappedState, Wrapper, layers
 
 
@@ -24,6 +25,12 @@ class ParameterRandomization(Wrapper):
     The offset of `name` is drawn from `keys.parameter_key(episode_key, name)` and nothing else:
     adding, removing or changing one parameter, or any other wrapper, never moves the others.
 
+    With `drift` a run (`AutoReset`, or `core.begin` with an index) sees one device that changes
+    slowly instead of a new device in every episode: the standard normal number behind an offset
+    follows an Ornstein-Uhlenbeck process of the episode index, see `qenvs.wrappers._drift`. Each
+    single offset still has the declared distribution. `reset` with a bare episode key belongs to
+    no run and draws as ever.
+
     With the oracle the policy is told what a real device would have to calibrate separately; on
     top of the "state" observation it makes the observation Markov again.
 
@@ -34,17 +41,22 @@ class ParameterRandomization(Wrapper):
         oracle: append (value - nominal)/w_ref to the observation for every parameter with a
             reference width w_ref > 0, in the order of `distributions`. Neither the configured
             widths nor the strength change this scale.
+        drift: number of episodes, 0 < drift <= 10^6, in which the correlation of an offset with
+            its first value falls to 1/e; None draws every episode anew.
 
     Raises:
         ValueError: a parameter that is unknown or cannot be randomised, a range that leaves its
             support, another unit than the model's, two names with one key tag, a parameter that
-            an inner wrapper draws already, no parameter at all, a strength out of range.
-        TypeError: an environment without a `Model`, or a value that is no `Distribution`.
+            an inner wrapper draws already, no parameter at all, a strength or drift out of range.
+        TypeError: an environment without a `Model`, or a value that is no `Distribution` (with
+            `drift`: none of those in `qenvs.distributions`).
     """
 
     _distributions: tuple[tuple[str, Distribution], ...] = eqx.field(static=True)
     strength: float = eqx.field(static=True)
     oracle: bool = eqx.field(static=True)
+    drift: float | None = eqx.field(static=True)
+    _episode: tuple[Array, Array] | None
 
     def __init__(
         self,
@@ -52,6 +64,8 @@ class ParameterRandomization(Wrapper):
         distributions: Mapping[str, Distribution],
         strength: float = 1.0,
         oracle: bool = False,
+        *,
+        drift: float | None = None,
     ) -> None:
         base = getattr(env, "unwrapped", env)
         if not isinstance(getattr(base, "model", None), Model):
@@ -61,6 +75,8 @@ class ParameterRandomization(Wrapper):
         self._distributions = tuple(distributions.items())
         self.strength, self.oracle = check_strength(strength), oracle
         _check(env, self._distributions, self.strength)
+        self.drift = None if drift is None else check_drift(drift, distributions)
+        self._episode = None  # run key and index, while an episode of a run begins
         self.env = _covering(env, self._distributions, self.strength)
 
     @property
@@ -94,11 +110,18 @@ class ParameterRandomization(Wrapper):
         }
         return self.unwrapped.model.with_parameters(**values)
 
+    def in_episode(self, run_key: Array, index: int | Array) -> Wrapper:
+        """This environment as it is in episode `index` of a run: what drifts has moved on."""
+        moved = super().in_episode(run_key, index)
+        if self.drift is None:
+            return moved
+        episode = run_key, jnp.asarray(index, jnp.int32)
+        return eqx.tree_at(lambda w: w._episode, moved, episode, is_leaf=lambda x: x is None)
+
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
         data, nominal = {}, self.unwrapped.model.parameter_values()
         for name, distribution in self._distributions:
-            leaf = keys.parameter_key(key, name)
-            offset = distribution.sample(leaf, self.strength, (), jnp.float32)
+            offset = self._offset(name, distribution, key)
             data[f"offset/{name}"] = offset
             data[f"value/{name}"] = jnp.asarray(nominal[name], jnp.result_type(float)) + offset
         inner, timestep = self._device(data).reset(key)
@@ -120,6 +143,14 @@ class ParameterRandomization(Wrapper):
 
     def _specs(self) -> dict[str, ParameterSpec]:
         return self.unwrapped.model.parameter_specs()
+
+    def _offset(self, name: str, distribution: Distribution, key: Array) -> Array:
+        if self.drift is None or self._episode is None:
+            leaf = keys.parameter_key(key, name)
+            return distribution.sample(leaf, self.strength, (), jnp.float32)
+        run_key, index = self._episode
+        latent = drifting_normal(keys.drift_key(run_key, name), index, self.drift)
+        return offset_of_normal(distribution, self.strength, latent)
 
     def _device(self, data: Mapping[str, Array]) -> Environment:
         """The inner environment with this episode's parameters in its innermost model."""
