@@ -9,9 +9,10 @@ import numpy as np
 import qenvs
 from brute_force import trajectory
 from qenvs.envs.state_transfer import StateTransfer
+from qenvs.models.base import basis_ket
 from qenvs.models.custom import HamiltonianModel
 from qenvs.wrappers import ObservationModel
-from systems import random_hermitian
+from systems import Custom, random_hermitian
 
 KEY = jax.random.PRNGKey(5)
 QUBIT = "qubit/StateTransfer-v0"
@@ -53,10 +54,42 @@ def qubit(horizon=4):
 
 
 @functools.cache
+def spinless():
+    """A qubit whose energy and excited population are two operators."""
+    return qenvs.make(QUBIT, omega0=2.0, horizon=4)
+
+
+@functools.cache
 def seen(env, *args, **options):
     """One `ObservationModel` for each set of arguments, so that it is compiled once."""
     options = {name: list(v) if name == "observables" else v for name, v in options.items()}
     return ObservationModel(env, *args, **options)
+
+
+def measured(operators):
+    """A three-level environment with these observables."""
+
+    class Measured(Custom):
+        def observable_terms(self):
+            return {name: (1.0, np.asarray(operator)) for name, operator in operators.items()}
+
+    return StateTransfer(Measured(), 2, 0.3, 1.0, target=basis_ket(3, 2))
+
+
+def rotated(levels):
+    """A Hermitian matrix with these eigenvalues that is diagonal in no basis at hand."""
+    rng = np.random.default_rng(2)
+    basis, _ = np.linalg.qr(rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3)))
+    matrix = (basis * np.asarray(levels, float)) @ basis.conj().T
+    return (matrix + matrix.conj().T) / 2
+
+
+def info_names(env):
+    """Names in the info of reset and step, which must be the same."""
+    state, opening = jax.eval_shape(env.reset, KEY)
+    _, later = jax.eval_shape(env.step, state, jnp.ones(env.action_dim))
+    assert jax.tree.structure(opening.info) == jax.tree.structure(later.info)
+    return set(later.info)
 
 
 def _play(env, actions, key):
