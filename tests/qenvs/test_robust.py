@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import integrate, stats
 
 import qenvs
 from qenvs import controllers, keys, pulses, robust
@@ -64,9 +65,11 @@ def test_bootstrap_samples_are_draws_with_replacement(n):
     values = np.random.default_rng(0).normal(size=n)
     found = statistics.resampled(values)
     generator = np.random.default_rng(0)
-    drawn = np.sort(values)[[generator.integers(0, n, n) for _ in range(5)]]
+    drawn = values[[generator.integers(0, n, n) for _ in range(5)]]
     np.testing.assert_allclose(found["mean"][:5], drawn.mean(axis=1), rtol=1e-12)
     np.testing.assert_allclose(found["median"][:5], np.median(drawn, axis=1), rtol=1e-12)
+    tail = np.sort(drawn, axis=1)[:, : math.ceil(n / 10)].mean(axis=1)
+    np.testing.assert_allclose(found["cvar"][:5], tail, rtol=1e-12)
 
 
 def test_intervals_are_repeatable_and_refused_where_they_would_be_too_short():
@@ -79,6 +82,60 @@ def test_intervals_are_repeatable_and_refused_where_they_would_be_too_short():
         assert low < center < high
         assert high - low == pytest.approx(2 * 1.96 / 20, rel=0.4)
     assert robust.Statistics(values[:199]).intervals == {}
+    many = robust.Statistics(np.random.default_rng(2).normal(size=1000))
+    assert list(many.intervals) == ["mean", "median", "cvar"]
+    assert many.intervals["cvar"][0] < many.cvar < many.intervals["cvar"][1]
+
+
+def detuned(z):
+    """Fidelity of a pi pulse at the detuning 0.05 z."""
+    return rabi(0.05 * z)
+
+
+def miscalibrated(z):
+    """Fidelity of a resonant pulse of the area pi (1 + 0.1 z)."""
+    return np.cos(0.05 * math.pi * z) ** 2
+
+
+def truth_of(fidelity):
+    """Exact statistics of a fidelity that falls with |z|, z standard normal."""
+
+    def expected(least):
+        """Mean over |z| > least."""
+        area, _ = integrate.quad(lambda z: fidelity(z) * stats.norm.pdf(z), least, 20)
+        return area / stats.norm.sf(least)
+
+    lowest = stats.norm.isf(statistics.TAIL / 2)
+    return {
+        "mean": expected(0.0),
+        "median": fidelity(stats.norm.isf(0.25)),
+        "cvar": expected(lowest),
+    }
+
+
+def covered(fidelity, n, trials=400):
+    """How often the bootstrap intervals of n episodes hold the truth, for every statistic."""
+    truth, generator = truth_of(fidelity), np.random.default_rng(n)
+    hits = dict.fromkeys(truth, 0)
+    for _ in range(trials):
+        drawn = statistics.resampled(fidelity(generator.normal(size=n)))
+        for name, values in drawn.items():
+            low, high = np.quantile(values, (0.025, 0.975))
+            hits[name] += low <= truth[name] <= high
+    return {name: count / trials for name, count in hits.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [200, 1000])
+@pytest.mark.parametrize("fidelity", [detuned, miscalibrated])
+def test_intervals_cover_the_truth_as_often_as_they_say(fidelity, n):
+    """0.95 to within four standard errors of 400 trials; CVaR is refused where it falls short."""
+    for name, share in covered(fidelity, n).items():
+        print(fidelity.__name__, n, name, share)
+        if n >= statistics.MIN_EPISODES[name]:
+            assert 0.906 < share < 0.994
+        else:
+            assert share < 0.93
 
 
 # --- episodes ---
