@@ -1,7 +1,7 @@
 """The built-in tasks, closed and open, each played once beside an independent reference."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -17,6 +17,7 @@ from qenvs.dynamics import (
     StateCoordinates,
     SuperoperatorCoordinates,
 )
+from qenvs.models.battery import BlockModel
 from qenvs.models.dicke import CavityBattery
 from qenvs.validation.results import double_precision
 
@@ -25,6 +26,10 @@ EPS32 = float(np.finfo(np.float32).eps)
 
 DENSE = 81
 """Largest Liouvillian that is exponentiated as a matrix; larger ones act on the state alone."""
+
+
+LONG = 2000
+"""Steps of a long float32 episode."""
 
 
 class Play(NamedTuple):
@@ -42,8 +47,11 @@ class Play(NamedTuple):
     done: np.ndarray
 
 
-def play(env: Any, actions: np.ndarray, double: bool = True) -> Play:
-    """Step through the actions (n, action_dim), compiled, in float64 or float32."""
+def player(env: Any) -> Callable[[Any], Any]:
+    """Function of actions (n, action_dim): states, info, rewards and done of an episode.
+
+    Also the state and info at its start; JAX traces it.
+    """
 
     def run(actions: Any) -> Any:
         state, first = env.reset(jax.random.PRNGKey(0))
@@ -54,11 +62,21 @@ def play(env: Any, actions: np.ndarray, double: bool = True) -> Play:
 
         return state.array, first.info, jax.lax.scan(advance, state, actions)[1]
 
+    return run
+
+
+def play(env: Any, actions: np.ndarray, double: bool = True) -> Play:
+    """Step through the actions (n, action_dim), compiled, in float64 or float32."""
     with double_precision(double):
-        start, first, (states, info, rewards, done) = jax.jit(run)(jnp.asarray(actions, float))
-        states = np.concatenate([np.asarray(start)[None], np.asarray(states)])
-        info = {k: np.append(np.asarray(first[k]), np.asarray(v)) for k, v in info.items()}
-        return Play(as_matrices(states), info, np.asarray(rewards), np.asarray(done))
+        return as_play(jax.jit(player(env))(jnp.asarray(actions, float)))
+
+
+def as_play(found: Any) -> Play:
+    """What a `player` returned, as NumPy arrays."""
+    start, first, (states, info, rewards, done) = found
+    states = np.concatenate([np.asarray(start)[None], np.asarray(states)])
+    info = {k: np.append(np.asarray(first[k]), np.asarray(v)) for k, v in info.items()}
+    return Play(as_matrices(states), info, np.asarray(rewards), np.asarray(done))
 
 
 def as_matrices(states: np.ndarray) -> np.ndarray:
@@ -73,17 +91,25 @@ class Case:
 
     Args:
         label: what a report calls it.
-        task: id of the task.
-        kwargs: arguments of the task.
+        make: builds the environment.
+        thorough: whether the checks that compile again, such as those of gradients, are done.
+        system: the equations of a model, as a `references.System`; None are the built-in ones.
     """
 
-    def __init__(self, label: str, task: str, **kwargs: Any) -> None:
-        self.label, self.task, self.kwargs = label, task, kwargs
+    def __init__(
+        self,
+        label: str,
+        make: Callable[[], Any],
+        thorough: bool = True,
+        system: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.label, self.make, self.thorough = label, make, thorough
+        self.write_system = system
 
     @functools.cached_property
     def env(self) -> Any:
         """The functional environment."""
-        return registration.make(self.task, **{"horizon": 8, **self.kwargs})
+        return self.make()
 
     @property
     def model(self) -> Any:
@@ -92,18 +118,51 @@ class Case:
 
     @functools.cached_property
     def actions(self) -> np.ndarray:
-        """(horizon, action_dim), within the bound."""
+        """(horizon, action_dim), within the bound; the first two intervals hold one control."""
         shape = (self.env.horizon, self.env.action_dim)
-        return np.random.default_rng(7).uniform(-1, 1, shape) * np.asarray(self.env.action_bound)
+        drawn = np.random.default_rng(7).uniform(-1, 1, shape) * np.asarray(self.env.action_bound)
+        drawn[1] = drawn[0]
+        return drawn
 
     @functools.cached_property
     def play(self) -> Play:
         """The episode in float64."""
-        return play(self.env, self.actions)
+        return self.replay(self.actions)
+
+    def replay(self, actions: np.ndarray) -> Play:
+        """An episode of other actions, by the same compiled function."""
+        with double_precision():
+            return as_play(self._run(jnp.asarray(actions)))
+
+    @functools.cached_property
+    def _run(self) -> Any:
+        return jax.jit(player(self.env))
+
+    @property
+    def has_float32_twin(self) -> bool:
+        """Whether it is played in float32 too, which JAX 0.10 cannot do with blocks after x64."""
+        return self.thorough and not isinstance(self.model, BlockModel)
+
+    @functools.cached_property
+    def gradient(self) -> Any:
+        """The compiled gradient of the return."""
+        return jax.jit(jax.grad(lambda actions: jnp.sum(self.env.rollout(actions)[1])))
+
+    @functools.cached_property
+    def long_play(self) -> Play:
+        """The actions over and over in float32, which takes no notice of the horizon.
+
+        In an environment of its own: JAX 0.10 keeps the integers of a NumPy index array as they
+        were in the precision that met the array first.
+        """
+        env = self.make()
+        return play(env, np.resize(self.actions, (LONG, env.action_dim)), double=False)
 
     @functools.cached_property
     def system(self) -> Any:
         """The equations of the model, written with QuTiP."""
+        if self.write_system is not None:
+            return self.write_system(self.model)
         from qenvs.validation import references
 
         return references.system(self.model)
@@ -154,7 +213,7 @@ class Case:
 
     def compact(self, rho: np.ndarray) -> np.ndarray:
         """A state of the reference in the basis of the model."""
-        if not isinstance(self.model, CavityBattery):
+        if self.write_system is not None or not isinstance(self.model, CavityBattery):
             return rho
         from qenvs.validation import references
 
@@ -209,34 +268,39 @@ def liouvillian(hamiltonian: Any, jumps: Sequence[Any]) -> Any:
     return cast(Any, qutip.liouvillian)(hamiltonian, list(jumps))
 
 
+def _task(label: str, task: str, thorough: bool = False, **kwargs: Any) -> Case:
+    arguments = {"horizon": 8, **kwargs}
+    return Case(label, lambda: registration.make(task, **arguments), thorough)
+
+
 def built_in_cases() -> dict[str, Case]:
     """Every task, with its closed and open variants, at numbers that hide nothing."""
     qubit, battery = "qubit/StateTransfer-v0", "battery/TwoLevel-v0"
     stirap, gate, cr = "transfer/LambdaSTIRAP-v0", "transmon/XGate-v0", "transmon/CRGate-v0"
     dicke, local = "battery/Dicke-v0", "battery/DickeLocal-v0"
-    collective = {"kappa": 0.2, "gamma": 0.15, "gamma_phi": 0.25}
-    each = {"gamma_local": 0.3, "gamma_phi_local": 0.4}
-    small = {"n_cells": 2, "n_photons": 1, "n_max": 2}
+    collective: dict[str, Any] = {"kappa": 0.2, "gamma": 0.15, "gamma_phi": 0.25}
+    each: dict[str, Any] = {"gamma_local": 0.3, "gamma_phi_local": 0.4}
+    small: dict[str, Any] = {"n_cells": 2, "n_photons": 1, "n_max": 2}
     cases = [
-        Case("TwoLevel", qubit, detuning=0.4),
-        Case("TwoLevel open", qubit, detuning=-0.4, gamma1=0.3, gamma_phi=0.2, initial="excited"),
-        Case("QubitBattery", battery, detuning=0.3),
-        Case("QubitBattery open", battery, detuning=0.3, gamma1=0.3, n_th=0.4, gamma_phi=0.2,
+        _task("TwoLevel", qubit, True, detuning=0.4),
+        _task("TwoLevel open", qubit, detuning=-0.4, gamma1=0.3, gamma_phi=0.2, initial="excited"),
+        _task("QubitBattery", battery, detuning=0.3),
+        _task("QubitBattery open", battery, detuning=0.3, gamma1=0.3, n_th=0.4, gamma_phi=0.2,
              initial="thermal", reward="ergotropy"),
-        Case("LambdaSystem", stirap, delta_one_photon=0.5, delta_two_photon=0.2, dt=1.5),
-        Case("LambdaSystem open", stirap, delta_one_photon=0.5, delta_two_photon=0.2, gamma=0.7,
-             dt=1.5),
-        Case("Transmon X", gate, detuning_ghz=0.01),
-        Case("Transmon SX, 4 levels", "transmon/SXGate-v0", levels=4, anharmonicity_ghz=-0.3),
-        Case("Transmon X open", gate, detuning_ghz=0.01, t1_us=0.5, t2_us=0.3),
-        Case("TwoTransmon", cr, horizon=4),
-        Case("TwoTransmon open", cr, levels=2, horizon=4, t1_c_us=0.5, t2_c_us=0.3, t1_t_us=0.4,
+        _task("LambdaSystem", stirap, delta_one_photon=0.5, delta_two_photon=0.2, dt=1.5),
+        _task("LambdaSystem open", stirap, True, delta_one_photon=0.5, delta_two_photon=0.2,
+             gamma=0.7, dt=1.5),
+        _task("Transmon X", gate, True, detuning_ghz=0.01),
+        _task("Transmon SX, 4 levels", "transmon/SXGate-v0", levels=4, anharmonicity_ghz=-0.3),
+        _task("Transmon X open", gate, True, detuning_ghz=0.01, t1_us=0.5, t2_us=0.3),
+        _task("TwoTransmon", cr, True, horizon=4),
+        _task("TwoTransmon open", cr, levels=2, horizon=4, t1_c_us=0.5, t2_c_us=0.3, t1_t_us=0.4,
              t2_t_us=0.7),
-        Case("DickeBattery", dicke, omega_c=1.2),
-        Case("DickeBattery open", dicke, omega0=1.1, omega_c=0.9, **collective),
-        Case("DickeBattery without RWA", dicke, rwa=False, **small),
-        Case("DickeBatteryLocal", local, omega_c=0.9, **collective, **each),
-        Case("DickeBatteryLocal pumped", local, omega0=1.1, pumping_local=0.5, rwa=False,
+        _task("DickeBattery", dicke, omega_c=1.2),
+        _task("DickeBattery open", dicke, omega0=1.1, omega_c=0.9, **collective),
+        _task("DickeBattery without RWA", dicke, rwa=False, **small),
+        _task("DickeBatteryLocal", local, True, omega_c=0.9, **collective, **each),
+        _task("DickeBatteryLocal pumped", local, omega0=1.1, pumping_local=0.5, rwa=False,
              **small, **each),
     ]  # fmt: skip
     return {case.label: case for case in cases}

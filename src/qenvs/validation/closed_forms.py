@@ -7,10 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import qutip
 
-from qenvs import registration
+from qenvs import gates, registration
 from qenvs.dynamics import DensityCoordinates, build_generator, evolve
-from qenvs.models import TwoLevel
+from qenvs.envs import StateTransfer
+from qenvs.models import HamiltonianModel, LambdaSystem, QubitBattery, TwoLevel
 from qenvs.validation.cases import EPS, EPS32, Case, play, rounding
 from qenvs.validation.results import Check, Collection, Measure
 
@@ -139,3 +141,147 @@ def resonance_fluorescence() -> Measure:
     gamma, u = 1.0, 0.8
     found = trajectory(TwoLevel(gamma1=gamma), np.diag([1.0, 0]), (u,), 5.0, 16)[-1, 1, 1]
     return compare(found, u**2 / (2 * u**2 + gamma**2), rate_tolerance(16, 10.0))
+
+
+# --- QubitBattery ---
+
+
+@check("QubitBattery", "relaxation to P1 = n/(2 n + 1) at gamma1 (2 n + 1)")
+def thermal_relaxation() -> Measure:
+    """From the ground state."""
+    n, gamma = 0.4, 0.5
+    model = QubitBattery(gamma1=gamma, n_th=n)
+    found = trajectory(model, np.diag([1.0, 0.0]), (0.0,), 0.3, 10)[:, 1, 1]
+    rate, steady = gamma * (2 * n + 1), n / (2 * n + 1)
+    expected = steady * -np.expm1(-rate * 0.3 * np.arange(11))
+    return compare(found, expected, rate_tolerance(10))
+
+
+# --- LambdaSystem ---
+
+
+@check("LambdaSystem", "equal resonant fields: P3 = sin^4(sqrt(2) Omega t/4)")
+def raman() -> Measure:
+    """The bright half of |1> turns at sqrt(Op^2 + Os^2)/2, the dark half stays."""
+    env = registration.make("transfer/LambdaSTIRAP-v0", horizon=20)
+    found = play(env, constant(env, 0.9, 0.9)).info["p3"]
+    return compare(found, np.sin(math.sqrt(2) * 0.9 * times(env) / 4) ** 4, rounding(env))
+
+
+@check("LambdaSystem", "the dark state Os|1> - Op|3> is stationary at d = 0")
+def dark_state() -> Measure:
+    """Also with loss from |2> and a one-photon detuning."""
+    pump, stokes = 0.7, 0.4
+    dark = np.array([stokes, 0.0, -pump]) / math.hypot(pump, stokes)
+    start = np.outer(dark, dark)
+    model = LambdaSystem(delta_one_photon=0.6, gamma=0.5)
+    states = trajectory(model, start, (pump, stokes), 0.8, 10)
+    return Measure(np.abs(states - start).max(), rate_tolerance(10))
+
+
+@check("LambdaSystem", "|2> decays at gamma, half to |1> and half to |3>")
+def emission() -> Measure:
+    """P2 = exp(-gamma t)."""
+    gamma, dt, steps = 0.7, 0.4, 8
+    states = trajectory(LambdaSystem(gamma=gamma), np.diag([0.0, 1, 0]), (0.0, 0.0), dt, steps)
+    left = np.exp(-gamma * dt * np.arange(steps + 1))
+    found = np.einsum("tii->ti", np.real(states))
+    expected = np.stack([(1 - left) / 2, left, (1 - left) / 2], axis=1)
+    return compare(found, expected, rate_tolerance(steps))
+
+
+@check("LambdaSystem", "STIRAP of the task: F = 0.9964, and fails in the intuitive order")
+def stirap() -> Measure:
+    """To the four digits of the published number."""
+    env = registration.make("transfer/LambdaSTIRAP-v0")
+    pulse = np.asarray(registration.spec("transfer/LambdaSTIRAP-v0").reference_pulse(env))
+    found = play(env, pulse).info["fidelity"][-1]
+    intuitive = play(env, pulse[:, ::-1]).info["fidelity"][-1]
+    detail = f"F = {found:.6f}, in the other order {intuitive:.6f}"
+    return Measure(abs(found - 0.9964) if intuitive < 0.95 else 1.0, 5e-5, detail)
+
+
+# --- HamiltonianModel ---
+
+
+def hold(model: Any, controls: tuple[float, ...], time: float) -> np.ndarray:
+    """The state of a model from operators after one interval."""
+    start = np.asarray(model.initial_state(), complex)
+    rho = start if start.ndim == 2 else np.outer(start, start.conj())
+    return trajectory(model, rho, controls, time, 1)[-1]
+
+
+@check("HamiltonianModel", "H = sx + sy, jumps s- and s+: operators as given, columns stacked")
+def as_given() -> Measure:
+    """Populations alone would not tell rho01 from its conjugate; to the 8 published digits."""
+    lower = np.array([[0, 1], [0, 0]])
+    model = HamiltonianModel.from_operators(
+        gates.X + gates.Y, [gates.Z], [lower, lower.T], np.full((2, 2), 0.5)
+    )
+    found = hold(model, (0.0,), 0.5)
+    errors = [found[0, 0] - 0.33302765, found[0, 1] - (0.19351309 - 0.10975224j)]
+    return Measure(np.abs(errors).max(), 1e-8)
+
+
+@check("HamiltonianModel", "QuTiP's sigmam() lifts index 0 to index 1")
+def qutip_lowers_upwards() -> Measure:
+    """1 - exp(-0.1 t) = 0.466512 at t = 2 pi."""
+    model = HamiltonianModel.from_operators(
+        0 * qutip.sigmaz(), [qutip.sigmax()], [math.sqrt(0.1) * qutip.sigmam()], qutip.basis(2, 0)
+    )
+    found = hold(model, (0.0,), 2 * math.pi)[1, 1].real
+    return Measure(abs(found + math.expm1(-0.2 * math.pi)), rate_tolerance(1))
+
+
+@check("HamiltonianModel", "-10 sx for 0.1 of an episode of 2: <sz> = 0.4161468")
+def short_pulse() -> Measure:
+    """From index 1, -cos(2) in 20 intervals: no interval is stepped over."""
+    model = HamiltonianModel.from_operators(
+        np.zeros((2, 2)), [gates.X], initial_state=[0, 1], observables={"z": gates.Z}
+    )
+    env = StateTransfer(model, 20, 0.1, 10.0, target=np.array([1, 0]))
+    actions = np.zeros((20, 1))
+    actions[10] = -10.0
+    return Measure(abs(play(env, actions).info["z"][-1] + math.cos(2)), 2 * rounding(env))
+
+
+# --- gates ---
+
+
+@check("gates", "1 <-> 2 turned by 0.1 rad against identity: F = 0.995012")
+def leakage_counts() -> Measure:
+    """k = 2 of 3 levels: ((1 + c^2) + (1 + c)^2)/6 with c = cos 0.1; leakage sin^2(0.1)/2."""
+    c, s = math.cos(0.1), math.sin(0.1)
+    turned = np.array([[1, 0, 0], [0, c, -s], [0, s, c]])
+    found = float(gates.average_gate_fidelity(turned, np.eye(2), [0, 1]))
+    leaked = float(gates.leakage(turned, [0, 1]))
+    errors = [found - ((1 + c * c) + (1 + c) ** 2) / 6, leaked - s * s / 2]
+    known = abs(found - 0.995012)
+    return Measure(np.abs(errors).max() if known < 5e-7 else known, 8 * EPS)
+
+
+@check("gates", "depolarising: F_avg = 1 - p/2, F_pro = 1 - 3 p/4")
+def depolarising() -> Measure:
+    """rho -> (1 - p) rho + p 1/2."""
+    p, one = 0.2, np.eye(2).reshape(-1)
+    superop = (1 - p) * np.eye(4) + p / 2 * np.outer(one, one)
+    average = float(gates.superop_average_gate_fidelity(superop, np.eye(2)))
+    process = float(gates.superop_process_fidelity(superop, np.eye(2)))
+    return Measure(max(abs(average - 0.9), abs(process - 0.85)), 8 * EPS)
+
+
+@check("gates", "average over the six poles of the Bloch sphere")
+def six_states() -> Measure:
+    """A 2-design: the mean of <psi|Ut' E(psi) Ut|psi> is the average fidelity."""
+    rng = np.random.default_rng(0)
+    u, target = (_random_unitary(rng, 2) for _ in range(2))
+    poles = [
+        np.linalg.eigh(pauli)[1][:, k] for pauli in (gates.X, gates.Y, gates.Z) for k in (0, 1)
+    ]
+    mean = np.mean([abs(np.vdot(target @ psi, u @ psi)) ** 2 for psi in poles])
+    found = float(gates.average_gate_fidelity(u, target))
+    return Measure(float(abs(found - mean)), 20 * EPS)
+
+
+def _random_unitary(rng: np.random.Generator, d: int) -> np.ndarray:
+    return np.linalg.qr(rng.normal(size=(d, d)) + 1j * rng.normal(size=(d, d)))[0]

@@ -8,7 +8,16 @@ from qenvs.validation.results import CATEGORIES, Check, CheckResult
 
 BUILT_IN = (
     "closed_forms",
+    "closed_forms_hardware",
     "evolution",
+    "solvers",
+    "conservation",
+    "thermodynamics",
+    "convergence",
+    "environments",
+    "gradients",
+    "transformations",
+    "parameters",
 )
 """Modules with checks of the built-in models."""
 
