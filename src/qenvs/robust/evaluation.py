@@ -65,7 +65,8 @@ def evaluate(
             - the folder of `qenvs train`, or the policy file in it;
             - a function in Python over NumPy or PyTorch batches, marked as `Batched`; a bare
               `torch.nn.Module` counts as `Batched(module, "torch")`.
-        key: PRNG key of the evaluation; episode i has the key `keys.episode_key(key, i)`.
+        key: PRNG key of the evaluation; episode i has the key `keys.episode_key(key, i)`. The
+            episodes are independent draws, also of parameters that drift in the episodes of a run.
         n: number of episodes, >= 1.
         chunk_size: episodes that are played at a time, which bounds the memory. It does not change
             which episodes are played, and the numbers in the last bits only; without changing it
