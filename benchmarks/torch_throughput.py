@@ -15,13 +15,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 SECONDS = 0.1  # per case and round
 Step = Callable[[], Any]
 
 
-def torch_loop(name: str, num_envs: int, continuous: bool = False, **kwargs: Any) -> Step:
+def torch_loop(name: str, num_envs: int, **kwargs: Any) -> Step:
     """The loop that is measured, with whichever `rl_mind` this interpreter has."""
     import torch
 
@@ -30,29 +31,34 @@ def torch_loop(name: str, num_envs: int, continuous: bool = False, **kwargs: Any
     torch.set_num_threads(1)
     env = VecEnv(name, num_envs, seed=0, **kwargs)
     env.reset()
-    shape = (num_envs, 1) if continuous else (num_envs,)
-    actions = torch.zeros(shape) if continuous else torch.arange(num_envs) % 2
+    discrete = torch.arange(num_envs) % 2
+    actions = torch.zeros(num_envs, env.action_dim) if env.is_continuous else discrete
     return lambda: env.step(actions)
 
 
-def numpy_loop(num_envs: int) -> Step:
+def numpy_loop(task: str, num_envs: int) -> Step:
     """The batched environment itself, without torch."""
     import gymnasium
     import numpy as np
 
     env = gymnasium.make_vec(
-        "qenvs:qubit/StateTransfer-v0",
+        f"qenvs:{task}",
         num_envs,
         vectorization_mode="vector_entry_point",
         autoreset_mode="SameStep",
         normalize_actions=True,
     )
     env.reset(seed=0)
-    actions = np.zeros((num_envs, 1), np.float32)
+    actions = np.zeros(env.action_space.shape or (), np.float32)
     return lambda: env.step(actions)
 
 
-def published_quantum_loop(num_envs: int) -> Step:
+def bridge_loop(task: str, num_envs: int) -> Step:
+    """`VecEnv` over the batched environment."""
+    return torch_loop(f"qenvs:{task}", num_envs, same_step_reset=True, normalize_actions=True)
+
+
+def published_quantum_loop(task: str, num_envs: int) -> Step:
     """The published pair knows no common id: register one."""
     import gymnasium
 
@@ -60,38 +66,39 @@ def published_quantum_loop(num_envs: int) -> Step:
     from qenvs.wrappers import GymnasiumEnv
 
     def make(**_: Any) -> Any:
-        return GymnasiumEnv(qenvs.make("qubit/StateTransfer-v0"), normalize_actions=True)
+        return GymnasiumEnv(qenvs.make(task), normalize_actions=True)
 
-    gymnasium.register("bench/Qubit-v0", make)
-    return torch_loop("bench/Qubit-v0", num_envs, continuous=True, same_step_reset=True)
+    name = f"bench/{task.split('/')[1]}"
+    gymnasium.register(name, make)
+    return torch_loop(name, num_envs, same_step_reset=True)
 
 
-QUBIT: dict[str, Any] = {
-    "name": "qenvs:qubit/StateTransfer-v0",
-    "continuous": True,
-    "same_step_reset": True,
-    "normalize_actions": True,
-}
-CARTPOLE: dict[str, Any] = {"name": "CartPole-v1", "num_envs": 128}
-QUBIT_RAW = "qubit, 1024 envs, GymnasiumVectorEnv"
-QUBIT_TORCH = "qubit, 1024 envs, VecEnv"
-QUBIT_PUBLISHED = "qubit, 64 envs, published"
-SYNC = "CartPole, 128 envs, VecEnv, sync"
-BATCHED = "CartPole, 128 envs, VecEnv, vector entry point"
-CARTPOLE_PUBLISHED = "CartPole, 128 envs, published"
+def cartpole_loop(**kwargs: Any) -> Step:
+    return torch_loop("CartPole-v1", 128, **kwargs)
+
+
+QUANTUM = ("qubit/StateTransfer-v0", "transmon/XGate-v0")
+RAW, BRIDGE, PUBLISHED_64 = (
+    "1024 envs, GymnasiumVectorEnv",
+    "1024 envs, VecEnv",
+    "64 envs, published",
+)
+SYNC = "CartPole-v1, 128 envs, VecEnv, sync"
+BATCHED = "CartPole-v1, 128 envs, VecEnv, vector entry point"
+CARTPOLE_PUBLISHED = "CartPole-v1, 128 envs, published"
 OURS: dict[str, Callable[[], Step]] = {
-    QUBIT_RAW: lambda: numpy_loop(1024),
-    QUBIT_TORCH: lambda: torch_loop(num_envs=1024, **QUBIT),
-    SYNC: lambda: torch_loop(**CARTPOLE, vectorization_mode="sync"),
-    BATCHED: lambda: torch_loop(**CARTPOLE, vectorization_mode="vector_entry_point"),
+    **{f"{task}, {RAW}": partial(numpy_loop, task, 1024) for task in QUANTUM},
+    **{f"{task}, {BRIDGE}": partial(bridge_loop, task, 1024) for task in QUANTUM},
+    SYNC: partial(cartpole_loop, vectorization_mode="sync"),
+    BATCHED: partial(cartpole_loop, vectorization_mode="vector_entry_point"),
 }
 PUBLISHED: dict[str, Callable[[], Step]] = {
-    QUBIT_PUBLISHED: lambda: published_quantum_loop(64),
-    CARTPOLE_PUBLISHED: lambda: torch_loop(**CARTPOLE),
+    **{f"{task}, {PUBLISHED_64}": partial(published_quantum_loop, task, 64) for task in QUANTUM},
+    CARTPOLE_PUBLISHED: cartpole_loop,
 }
 RATIOS = (
-    (QUBIT_TORCH, QUBIT_RAW),
-    (QUBIT_TORCH, QUBIT_PUBLISHED),
+    *((f"{task}, {BRIDGE}", f"{task}, {RAW}") for task in QUANTUM),
+    *((f"{task}, {BRIDGE}", f"{task}, {PUBLISHED_64}") for task in QUANTUM),
     (SYNC, CARTPOLE_PUBLISHED),
     (BATCHED, CARTPOLE_PUBLISHED),
 )

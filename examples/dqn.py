@@ -6,10 +6,11 @@ Mnih et al., Human-level control through deep reinforcement learning, 2015; van 
 reinforcement learning with double Q-learning, 2016 (arXiv:1509.06461).
 """
 
-import argparse
 from copy import deepcopy
+from dataclasses import dataclass
 
 import torch
+from common import Task, run
 from torch import Tensor, nn
 
 from rl_mind.collectors import TransitionCollector
@@ -18,6 +19,22 @@ from rl_mind.data import ReplayBuffer, Transitions
 from rl_mind.env import VecEnv
 from rl_mind.evaluation import Evaluator
 from rl_mind.nn import build_mlp, soft_update
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Task):
+    """A task and the hyperparameters for it."""
+
+    num_envs: int = 8
+    updates_per_call: int = 2
+    batch_size: int = 128
+    warm_up: int = 1000
+    gamma: float = 0.99
+    lr: float = 5e-4
+    tau: float = 0.01
+
+
+TASKS = {"cartpole": Config(env_name="CartPole-v1", steps=60_000)}
 
 
 class Greedy(Actor[Action]):
@@ -48,52 +65,29 @@ def loss(actor: Greedy, target: Greedy, batch: Transitions[Action], gamma: float
     return nn.functional.smooth_l1_loss(value, wanted)
 
 
-def train(
-    env_name: str,
-    steps: int,
-    seed: int,
-    num_envs: int = 8,
-    updates_per_call: int = 2,
-    batch_size: int = 128,
-    warm_up: int = 1000,
-    gamma: float = 0.99,
-    lr: float = 5e-4,
-    tau: float = 0.01,
-) -> float:
-    """Train one actor, print evaluations, and return the mean return of the best one."""
-    torch.manual_seed(seed)
-    env = VecEnv(env_name, num_envs, seed=seed)
-    evaluator = Evaluator[Greedy](VecEnv(env_name, 10, seed=seed + 1000), every=steps // 10)
+def train(config: Config, seed: int) -> Greedy:
+    """Train an actor with double DQN and return the best one."""
+    env = config.make(config.num_envs, seed)
+    evaluator = Evaluator[Greedy](config.make(10, seed + 1000), every=config.steps // 10)
     actor = Greedy(env)
     target = deepcopy(actor)
-    optimizer = torch.optim.Adam(actor.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(actor.parameters(), lr=config.lr)
     collector = TransitionCollector(env, actor)
     buffer = ReplayBuffer[Transitions[Action]](capacity=50_000)
-    while collector.steps < steps:
-        actor.epsilon = max(
-            0.05, 1.0 - 5.0 * collector.steps / steps
-        )  # explores a fifth of the time
+    while collector.steps < config.steps:
+        # explores during a fifth of the time
+        actor.epsilon = max(0.05, 1.0 - 5.0 * collector.steps / config.steps)
         buffer.add(collector.collect(1))
-        if len(buffer) >= warm_up:
-            for _ in range(updates_per_call):
+        if len(buffer) >= config.warm_up:
+            for _ in range(config.updates_per_call):
                 optimizer.zero_grad()
-                loss(actor, target, buffer.sample(batch_size), gamma).backward()
+                loss(actor, target, buffer.sample(config.batch_size), config.gamma).backward()
                 optimizer.step()
-                soft_update(target, actor, tau)
+                soft_update(target, actor, config.tau)
         if result := evaluator.run_if_needed(collector.steps, actor):
             print(f"seed {seed}  step {result.step:7d}  return {result.mean:.1f}")
-    return float(evaluator.run(evaluator.best_actor).mean())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train DQN.")
-    parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--steps", type=int, default=60_000)
-    parser.add_argument("--seeds", type=int, default=1)
-    arguments = parser.parse_args()
-    finals = [train(arguments.env, arguments.steps, seed) for seed in range(arguments.seeds)]
-    print("best returns, evaluated anew:", *(f"{final:.1f}" for final in finals))
+    return evaluator.best_actor
 
 
 if __name__ == "__main__":
-    main()
+    run(train, TASKS)

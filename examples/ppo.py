@@ -4,11 +4,10 @@
 Schulman et al., Proximal policy optimization algorithms, 2017 (arXiv:1707.06347).
 """
 
-import argparse
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from common import Task, run
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
@@ -20,13 +19,10 @@ from rl_mind.evaluation import Evaluator
 from rl_mind.nn import build_mlp
 
 
-@dataclass(frozen=True)
-class Config:
-    """What differs from task to task."""
+@dataclass(frozen=True, kw_only=True)
+class Config(Task):
+    """A task and the hyperparameters for it."""
 
-    env_name: str
-    env_kwargs: dict[str, Any]
-    steps: int
     num_envs: int
     n_steps: int
     batch_size: int
@@ -39,16 +35,25 @@ class Config:
 
 
 TASKS = {
-    "cartpole": Config("CartPole-v1", {}, 100_000, 16, 64, 256, 0.98, 0.9, entropy=0.001),
+    "cartpole": Config(
+        env_name="CartPole-v1",
+        steps=100_000,
+        num_envs=16,
+        n_steps=64,
+        batch_size=256,
+        gamma=0.98,
+        lam=0.9,
+        entropy=0.001,
+    ),
     "qubit": Config(
-        "qenvs:qubit/StateTransfer-v0",
-        {"normalize_actions": True},
-        150_000,
-        128,
-        20,
-        640,
-        1.0,
-        0.95,
+        env_name="qenvs:qubit/StateTransfer-v0",
+        env_kwargs={"normalize_actions": True},
+        steps=150_000,
+        num_envs=128,
+        n_steps=20,
+        batch_size=640,
+        gamma=1.0,
+        lam=0.95,
     ),
 }
 
@@ -111,12 +116,10 @@ def loss(policy: Policy, critic: nn.Module, batch: Batch, config: Config) -> Ten
     return error - gain - config.entropy * entropy
 
 
-def train(config: Config, seed: int) -> float:
-    """Train one policy, print evaluations, and return its final mean return."""
-    torch.manual_seed(seed)
-    name, kwargs = config.env_name, config.env_kwargs
-    env = VecEnv(name, config.num_envs, seed=seed, same_step_reset=True, **kwargs)
-    evaluator = Evaluator[Policy](VecEnv(name, 10, seed=seed + 1000, **kwargs), config.steps // 5)
+def train(config: Config, seed: int) -> Policy:
+    """Train a policy with PPO."""
+    env = config.make(config.num_envs, seed, same_step_reset=True)
+    evaluator = Evaluator[Policy](config.make(10, seed + 1000), every=config.steps // 5)
     policy, critic = Policy(env), build_mlp([env.observation_dim, 64, 64, 1], activation=nn.Tanh)
     parameters = [*policy.parameters(), *critic.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=config.lr)
@@ -132,18 +135,8 @@ def train(config: Config, seed: int) -> float:
                 optimizer.step()
         if result := evaluator.run_if_needed(collector.steps, policy):
             print(f"seed {seed}  step {result.step:7d}  return {result.mean:.4f}")
-    return float(evaluator.run(policy).mean())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train PPO.")
-    parser.add_argument("--task", choices=TASKS, default="cartpole")
-    parser.add_argument("--seeds", type=int, default=1)
-    arguments = parser.parse_args()
-    finals = [train(TASKS[arguments.task], seed) for seed in range(arguments.seeds)]
-    print("final returns:", *(f"{final:.4f}" for final in finals))
-    print(f"mean: {sum(finals) / len(finals):.4f}")
+    return policy
 
 
 if __name__ == "__main__":
-    main()
+    run(train, TASKS)

@@ -6,9 +6,10 @@ Williams, Simple statistical gradient-following algorithms for connectionist rei
 1992.
 """
 
-import argparse
+from dataclasses import dataclass
 
 import torch
+from common import Task, run
 from torch import Tensor
 from torch.distributions import Categorical
 
@@ -18,6 +19,18 @@ from rl_mind.data import Episode, gae
 from rl_mind.env import VecEnv
 from rl_mind.evaluation import Evaluator
 from rl_mind.nn import build_mlp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Task):
+    """A task and the hyperparameters for it."""
+
+    num_envs: int = 16
+    gamma: float = 0.99
+    lr: float = 1e-2
+
+
+TASKS = {"cartpole": Config(env_name="CartPole-v1", steps=120_000)}
 
 
 class Policy(Actor[StochasticAction]):
@@ -53,39 +66,21 @@ def loss(policy: Policy, episodes: list[Episode[StochasticAction]], gamma: float
     return -(gain * log_prob).mean()
 
 
-def train(
-    env_name: str,
-    steps: int,
-    seed: int,
-    num_envs: int = 16,
-    gamma: float = 0.99,
-    lr: float = 1e-2,
-) -> float:
-    """Train one policy, print evaluations, and return the mean return of the best one."""
-    torch.manual_seed(seed)
-    env = VecEnv(env_name, num_envs, seed=seed)
-    evaluator = Evaluator[Policy](VecEnv(env_name, 10, seed=seed + 1000), every=steps // 10)
+def train(config: Config, seed: int) -> Policy:
+    """Train a policy with REINFORCE and return the best one."""
+    env = config.make(config.num_envs, seed)
+    evaluator = Evaluator[Policy](config.make(10, seed + 1000), every=config.steps // 10)
     policy = Policy(env)
-    optimizer = torch.optim.Adam(policy.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=config.lr)
     collector = EpisodeCollector(env, policy)
-    while collector.steps < steps:
+    while collector.steps < config.steps:
         optimizer.zero_grad()
-        loss(policy, collector.collect(num_envs), gamma).backward()
+        loss(policy, collector.collect(config.num_envs), config.gamma).backward()
         optimizer.step()
         if result := evaluator.run_if_needed(collector.steps, policy):
             print(f"seed {seed}  step {result.step:7d}  return {result.mean:.1f}")
-    return float(evaluator.run(evaluator.best_actor).mean())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train REINFORCE.")
-    parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--steps", type=int, default=120_000)
-    parser.add_argument("--seeds", type=int, default=1)
-    arguments = parser.parse_args()
-    finals = [train(arguments.env, arguments.steps, seed) for seed in range(arguments.seeds)]
-    print("best returns, evaluated anew:", *(f"{final:.1f}" for final in finals))
+    return evaluator.best_actor
 
 
 if __name__ == "__main__":
-    main()
+    run(train, TASKS)

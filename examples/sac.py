@@ -6,12 +6,12 @@
 Haarnoja et al., Soft actor-critic algorithms and applications, 2018 (arXiv:1812.05905).
 """
 
-import argparse
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from math import log
 
 import torch
+from common import Task, run
 from torch import Tensor, nn
 from torch.distributions import Normal
 
@@ -24,40 +24,47 @@ from rl_mind.evaluation import Evaluator
 from rl_mind.nn import build_mlp, soft_update
 
 
-@dataclass(frozen=True)
-class Config:
-    """What differs from task to task."""
+@dataclass(frozen=True, kw_only=True)
+class Config(Task):
+    """A task and the hyperparameters for it."""
 
-    env_name: str
-    env_kwargs: dict[str, Any]
-    steps: int
     gamma: float
     num_envs: int = 8
     updates_per_call: int = 4
     warm_up: int = 1000
     batch_size: int = 256
+    hidden: int = 128
     lr: float = 1e-3
-    tau: float = 0.01
+    tau: float = 0.02
+    alpha: float = 0.02  # the first weight of the entropy, which then adapts
+    reward_scale: float = 1.0  # such that returns are of order 1: a network learns those best
 
 
 TASKS = {
-    "cartpole": Config("CartPoleContinuous-v1", {}, 30_000, 0.99),
-    "qubit": Config("qenvs:qubit/StateTransfer-v0", {"normalize_actions": True}, 30_000, 1.0),
+    "cartpole": Config(
+        env_name="CartPoleContinuous-v1", steps=20_000, gamma=0.99, reward_scale=0.05
+    ),
+    "qubit": Config(
+        env_name="qenvs:qubit/StateTransfer-v0",
+        env_kwargs={"normalize_actions": True},
+        steps=30_000,
+        gamma=1.0,
+    ),
 }
 
 
 class Policy(Actor[StochasticAction]):
     """A Gaussian squashed into [-1, 1] by tanh."""
 
-    def __init__(self, env: VecEnv) -> None:
+    def __init__(self, env: VecEnv, hidden: int) -> None:
         super().__init__()
-        self.net = build_mlp([env.observation_dim, 64, 64, 2 * env.action_dim])
+        self.net = build_mlp([env.observation_dim, hidden, hidden, 2 * env.action_dim])
 
     def forward(self, obs: Observation) -> StochasticAction:
         mean, log_std = self.net(obs).chunk(2, dim=-1)
         gaussian = Normal(mean, log_std.clamp(-5, 1).exp())
         raw = gaussian.rsample()
-        slope = 2 * (torch.log(torch.tensor(2.0)) - raw - nn.functional.softplus(-2 * raw))
+        slope = 2 * (log(2) - raw - nn.functional.softplus(-2 * raw))  # log of 1 - tanh(raw)^2
         return StochasticAction(raw.tanh(), (gaussian.log_prob(raw) - slope).sum(-1))
 
     def act(self, obs: Observation) -> Tensor:
@@ -67,9 +74,9 @@ class Policy(Actor[StochasticAction]):
 class Critic(nn.Module):
     """Two estimates of Q; the lower one is used, against overestimation."""
 
-    def __init__(self, env: VecEnv) -> None:
+    def __init__(self, env: VecEnv, hidden: int) -> None:
         super().__init__()
-        sizes = [env.observation_dim + env.action_dim, 64, 64, 1]
+        sizes = [env.observation_dim + env.action_dim, hidden, hidden, 1]
         self.nets = nn.ModuleList([build_mlp(sizes), build_mlp(sizes)])
 
     def forward(self, obs: Observation, action: Tensor) -> Tensor:
@@ -83,9 +90,9 @@ class Learner:
 
     def __init__(self, env: VecEnv, config: Config) -> None:
         self.config = config
-        self.policy, self.critic = Policy(env), Critic(env)
+        self.policy, self.critic = Policy(env, config.hidden), Critic(env, config.hidden)
         self.target = deepcopy(self.critic).requires_grad_(False)
-        self.log_alpha = torch.zeros(1, requires_grad=True)
+        self.log_alpha = torch.full((1,), log(config.alpha), requires_grad=True)
         self.wanted_entropy = -float(env.action_dim)
         groups = (self.policy.parameters(), self.critic.parameters(), [self.log_alpha])
         self.optimizers = [torch.optim.Adam(group, lr=config.lr) for group in groups]
@@ -95,7 +102,8 @@ class Learner:
         with torch.no_grad():
             after = self.policy(batch.next_obs)
             value = self.target(batch.next_obs, after.value).min(0).values - alpha * after.log_prob
-            wanted = batch.reward + self.config.gamma * value * ~batch.terminated
+            reward = self.config.reward_scale * batch.reward
+            wanted = reward + self.config.gamma * value * ~batch.terminated
         error = (self.critic(batch.obs, batch.action.value) - wanted).square().sum(0).mean()
         self._descend(1, error)
         now = self.policy(batch.obs)
@@ -106,19 +114,15 @@ class Learner:
         soft_update(self.target, self.critic, self.config.tau)
 
     def _descend(self, which: int, loss: Tensor) -> None:
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
+        self.optimizers[which].zero_grad()  # also of what the other losses left there
         loss.sum().backward()
         self.optimizers[which].step()
 
 
-def train(config: Config, seed: int) -> float:
-    """Train one policy, print evaluations, and return its final mean return."""
-    torch.manual_seed(seed)
-    env = VecEnv(config.env_name, config.num_envs, seed=seed, **config.env_kwargs)
-    evaluator = Evaluator[Policy](
-        VecEnv(config.env_name, 10, seed=seed + 1000, **config.env_kwargs), config.steps // 10
-    )
+def train(config: Config, seed: int) -> Policy:
+    """Train a policy with SAC and return the best one."""
+    env = config.make(config.num_envs, seed)
+    evaluator = Evaluator[Policy](config.make(10, seed + 1000), every=config.steps // 10)
     learner = Learner(env, config)
     collector = TransitionCollector(env, learner.policy)
     buffer = ReplayBuffer[Transitions[StochasticAction]](capacity=100_000)
@@ -129,18 +133,8 @@ def train(config: Config, seed: int) -> float:
                 learner.update(buffer.sample(config.batch_size))
         if result := evaluator.run_if_needed(collector.steps, learner.policy):
             print(f"seed {seed}  step {result.step:7d}  return {result.mean:.4f}")
-    return float(evaluator.run(learner.policy).mean())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train SAC.")
-    parser.add_argument("--task", choices=TASKS, default="cartpole")
-    parser.add_argument("--seeds", type=int, default=1)
-    arguments = parser.parse_args()
-    finals = [train(TASKS[arguments.task], seed) for seed in range(arguments.seeds)]
-    print("final returns:", *(f"{final:.4f}" for final in finals))
-    print(f"mean: {sum(finals) / len(finals):.4f}")
+    return evaluator.best_actor
 
 
 if __name__ == "__main__":
-    main()
+    run(train, TASKS)

@@ -160,13 +160,34 @@ def test_VE_4_same_step_reset(name):
         obs = step.obs
 
 
+@pytest.mark.claims("V-AR-4", "V-ES-4")
 def test_VE_4_only_ended_rows_get_their_final_observation():
-    vec = VecEnv("toy/Counter-v0", 4, seed=0, same_step_reset=True, horizons=(1, 5), random=True)
+    vec = VecEnv("toy/Counter-v0", 8, seed=0, same_step_reset=True, horizons=(1, 5), random=True)
+    obs = bare(vec.reset())
+    some = 0
+    for _ in range(20):
+        step = vec.step(torch.arange(8))
+        assert torch.equal(bare(step.next_obs)[:, 0], obs[:, 0])  # the same episode
+        assert torch.equal(bare(step.next_obs)[:, 1], obs[:, 1] + 1)  # its next step
+        assert bare(step.next_obs)[:, 2].tolist() == list(range(8))
+        assert torch.equal(bare(step.obs)[:, 1] == 0, step.done)
+        some += bool(0 < step.done.sum() < 8)
+        obs = bare(step.obs)
+    assert some > 5
+
+
+@pytest.mark.claims("V-Q13")
+@pytest.mark.parametrize("name", ["toy/Counter-v0", "toy/Batched-v0", "toy/Structured-v0"])
+@MODES
+def test_PF_4b_writing_into_obs_leaves_next_obs_alone(name, same_step):
+    vec = VecEnv(name, 2, same_step_reset=same_step)
     vec.reset()
-    step = vec.step(acting(2, 4))
-    assert 0 < step.done.sum() < 4
-    assert (bare(step.next_obs)[:, 1] == 1).all()
-    assert (bare(step.obs)[:, 1] == (~step.done).float()).all()
+    step = vec.step(torch.zeros(2, 2) if vec.is_continuous else acting(1))
+    before = [leaf.clone() for _, leaf in named_leaves(step.next_obs)]
+    for _, leaf in named_leaves(step.obs):
+        leaf.fill_(7)
+    after = [leaf for _, leaf in named_leaves(step.next_obs)]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_a_same_step_end_without_final_observation_is_an_error():
