@@ -37,12 +37,13 @@ class Config(Task):
     lr: float = 1e-3
     tau: float = 0.02
     alpha: float = 0.02  # the first weight of the entropy, which then adapts
+    entropy: float = -1.0  # wanted, per dimension of the action: 0.69 is uniform over [-1, 1]
     reward_scale: float = 1.0  # such that returns are of order 1: a network learns those best
 
 
 TASKS = {
     "cartpole": Config(
-        env_name="CartPoleContinuous-v1", steps=20_000, gamma=0.99, reward_scale=0.05
+        env_name="CartPoleContinuous-v1", steps=20_000, gamma=0.99, entropy=0.2, reward_scale=0.05
     ),
     "qubit": Config(
         env_name="qenvs:qubit/StateTransfer-v0",
@@ -93,7 +94,7 @@ class Learner:
         self.policy, self.critic = Policy(env, config.hidden), Critic(env, config.hidden)
         self.target = deepcopy(self.critic).requires_grad_(False)
         self.log_alpha = torch.full((1,), log(config.alpha), requires_grad=True)
-        self.wanted_entropy = -float(env.action_dim)
+        self.wanted_entropy = config.entropy * env.action_dim
         groups = (self.policy.parameters(), self.critic.parameters(), [self.log_alpha])
         self.optimizers = [torch.optim.Adam(group, lr=config.lr) for group in groups]
 
