@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HOMES = {"Environment": "qenvs.envs", "EnvState": "qenvs.envs", "TimeStep": "qenvs.envs"}
 _MODULES = (
     "controllers distributions dynamics envs gates keys models observables plots pulses robust "
-    "testing wrappers"
+    "testing validation wrappers"
 ).split()
 
 __all__ = [

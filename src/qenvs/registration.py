@@ -103,7 +103,7 @@ def spec(id: str) -> TaskSpec:
 OBSERVATION_MODEL = "qenvs.wrappers.observation:ObservationModel"
 """By name: wrappers lie above this module."""
 
-OBSERVATION_KWARGS = ("observation", "shots", "diagnostics", "observables")
+OBSERVATION_KWARGS = ("observation", "shots", "diagnostics", "observables", "readout")
 """Keyword arguments of `make` that go to the observation model."""
 
 
@@ -113,7 +113,7 @@ def make(id: str, **kwargs: Any) -> Any:
     Args:
         id: one of `qenvs.registry`, e.g. "qubit/StateTransfer-v0".
         **kwargs: fields of the model, `horizon`, `dt`, `action_bound`, `method`; with any of
-            `observation`, `shots`, `diagnostics`, `observables` the task is wrapped in an
+            `observation`, `shots`, `diagnostics`, `observables`, `readout` the task is wrapped in an
             `ObservationModel` that takes them.
 
     Raises:

@@ -13,6 +13,7 @@ import qenvs
 from qenvs import cli, pulses
 
 TASK = "qubit/StateTransfer-v0"
+COMMANDS = "list info run train optimize evaluate validate demo doctor".split()
 
 
 @pytest.fixture
@@ -30,8 +31,7 @@ def qenvs_command(capsys, monkeypatch, tmp_path):
 def in_a_process(*words: str, cwd=None, before="pass") -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, after the statement `before`."""
     command = [sys.executable, "-c", f"from qenvs import cli\n{before}\ncli.main()", *words]
-    source = str(Path(qenvs.__file__).parents[1])
-    env = os.environ | {"PYTHONPATH": source}
+    env = os.environ | {"PYTHONPATH": str(Path(qenvs.__file__).parents[1])}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
 
 
@@ -104,11 +104,11 @@ def test_info_follows_the_settings(qenvs_command):
 def test_without_a_command_the_help_is_shown(qenvs_command, words):
     code, out, err = qenvs_command(*words)
     assert (code, err) == (0, "")
-    for command in ("list", "info", "run", "train", "optimize", "demo", "doctor"):
+    for command in COMMANDS:
         assert command in out
 
 
-@pytest.mark.parametrize("command", ["list", "info", "run", "train", "optimize", "demo", "doctor"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_json(qenvs_command, command):
     code, out, _ = qenvs_command(command, "--help")
     assert code == 0

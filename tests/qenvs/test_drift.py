@@ -12,7 +12,14 @@ import qenvs
 from observed import KEY, qubit
 from qenvs import keys
 from qenvs.distributions import Distribution, Normal, TruncatedNormal, Uniform
-from qenvs.wrappers import AutoReset, ControlErrors, ObservationModel, ParameterRandomization
+from qenvs.wrappers import (
+    AutoReset,
+    ControlErrors,
+    GymnasiumEnv,
+    GymnasiumVectorEnv,
+    ObservationModel,
+    ParameterRandomization,
+)
 from qenvs.wrappers._drift import drifting_normal, offset_of_normal
 from qenvs.wrappers.core import begin
 from systems import rabi_fidelities
@@ -182,6 +189,20 @@ def test_RN_4_another_drifting_parameter_moves_nothing(alone):
     one, two = (found[f"offset/{name}"][:, 4] for name in (ONE, TWO))
     assert abs(np.corrcoef(one, two)[0, 1]) < 5 / 64
     assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 5 / 64  # nor do runs share their path
+
+
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_the_gymnasium_adapters_walk_along_the_path(num_envs):
+    env = ParameterRandomization(qubit(), {"detuning": Normal(1.0)}, oracle=True, drift=5.0)
+    start = jax.random.PRNGKey(7)
+    expected = offsets(env, np.arange(6), start[None])["offset/detuning"][0] / 0.05
+    if num_envs is None:
+        single = GymnasiumEnv(env, seed=7)
+        seen = [single.reset()[0][-1] for _ in range(6)]
+    else:  # episode j of sub-environment b has the index 3 j + b
+        envs = GymnasiumVectorEnv(env, num_envs, seed=7)
+        seen = np.concatenate([envs.reset()[0][:, -1] for _ in range(2)])
+    np.testing.assert_allclose(seen, expected, rtol=1e-5)
 
 
 # --- what is refused ---

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from qenvs import _checks, keys
+from qenvs import _checks
 from qenvs.envs import truncation
 from qenvs.envs.base import Environment
+from qenvs.wrappers import core
 
 GYMNASIUM_MISSING = "the Gymnasium adapters need the extra qenvs[gym]: pip install 'gymnasium>=1.0'"
 
@@ -121,7 +122,7 @@ class CompiledEnv:
         self, env: Environment, num_envs: int | None = None, scale: np.ndarray | None = None
     ) -> None:
         def begin(run_key: Array, index: Array) -> Any:
-            return outcome(*env.reset(keys.episode_key(run_key, index)))
+            return outcome(*core.begin(env, run_key, index))
 
         def step(state: Any, action: Array) -> Any:
             return outcome(*env.step(state, action if scale is None else action * scale))
