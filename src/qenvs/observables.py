@@ -133,11 +133,14 @@ def passive_energy(
         levels: (m,) energies in any order.
         level_copies: (m,).
     """
-    probabilities = weights / jnp.asarray(copies, weights.dtype)
+    # JAX has kept a NumPy constant in float64 once it met it in double precision
+    copies = np.asarray(copies, weights.dtype)
+    probabilities = weights / copies
     xp = np if isinstance(levels, np.ndarray) else jnp
+    levels = xp.asarray(levels, weights.dtype)
     order = xp.argsort(levels)
     ranked = levels[order]
-    filled = xp.cumsum(xp.asarray(level_copies)[order])[:-1]
+    filled = xp.cumsum(xp.asarray(level_copies, weights.dtype)[order])[:-1]
     above = jnp.where(probabilities[:, None] < probabilities, copies, 0.0).sum(axis=1)
     equal = jnp.where(probabilities[:, None] == probabilities, copies, 0.0).sum(axis=1)
     inside = jnp.clip((filled[:, None] - above) / equal, 0.0, 1.0).astype(weights.dtype)
