@@ -113,8 +113,8 @@ def make(id: str, **kwargs: Any) -> Any:
     Args:
         id: one of `qenvs.registry`, e.g. "qubit/StateTransfer-v0".
         **kwargs: fields of the model, `horizon`, `dt`, `action_bound`, `method`; with any of
-            `observation`, `shots`, `diagnostics`, `observables`, `readout` the task is wrapped in an
-            `ObservationModel` that takes them.
+            `observation`, `shots`, `diagnostics`, `observables`, `readout` the task is wrapped in
+            an `ObservationModel` that takes them.
 
     Raises:
         ValueError: unknown id, or a value that is out of range.
