@@ -103,7 +103,9 @@ def presented_space(env: Environment, layout: Layout) -> Any:
     space = env.observation_space
     if layout is None:
         return space
-    from gymnasium.spaces import Box, Dict
+    from gymnasium.spaces import Box, Dict, Space
 
-    boxes = {name: Box(space.low[part], space.high[part]) for name, part in layout.items()}
+    boxes: dict[str, Space[Any]] = {
+        name: Box(space.low[part], space.high[part]) for name, part in layout.items()
+    }
     return Dict(boxes)
