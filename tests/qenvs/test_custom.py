@@ -160,7 +160,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_CM_7_values_that_cannot_be_are_refused_by_name(case):
+def test_CM_3_CM_7_values_that_cannot_be_are_refused_by_name(case):
     kwargs, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         build(**{"drift": Z, "controls": [X], **kwargs})
@@ -230,3 +230,24 @@ def test_a_system_too_large_for_dense_generators_says_what_to_do():
 def test_a_method_that_is_none_of_dynamiqs_is_refused_at_once(method):
     with pytest.raises(TypeError, match=r"`method` must be None .* dynamiqs.method.Tsit5\(\)"):
         qenvs.make("qubit/StateTransfer-v0", method=method)
+
+
+def driven_from_index_one(actions, jumps=()):
+    """<sz> at the end of intervals of 0.1 under u X, from the state of index 1."""
+    model = build(np.zeros((2, 2)), [X], jumps, initial_state=[0, 1])
+    env = StateTransfer(model, len(actions), 0.1, 10.0, target=[1, 0])
+    _, info, _ = play(env, np.reshape(actions, (-1, 1)))
+    return 2 * info["fidelity"] - 1
+
+
+def test_PH_2_a_short_pulse_in_the_middle_of_an_episode_is_not_missed():
+    actions = np.zeros(20)
+    actions[10] = -10.0
+    assert driven_from_index_one(actions)[-1] == pytest.approx(0.4161468, abs=1e-6)  # -cos 2
+
+
+def test_PH_6_the_population_falls_to_1_over_e_at_t1():
+    t1 = 2.0
+    decay = np.array([[0, 1], [0, 0]]) / np.sqrt(t1)
+    excited = (1 - driven_from_index_one(np.zeros(20), [decay])) / 2
+    assert excited[-1] == pytest.approx(0.367879, abs=1e-6)
