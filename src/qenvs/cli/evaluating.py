@@ -78,6 +78,8 @@ def evaluate(
     contest = _contest(task, pulse, policy, options.parse_settings(settings), seen)
     env = with_uncertainty(contest, parameters, errors | {"correlated": correlated})
     found, seconds = _play(env, contest, seed, n, quiet or as_json)
+    if not isinstance(contest.policy, Path):
+        results.note_truncation(contest.env, getattr(contest.policy, "actions", contest.policy))
     folder = results.new_folder(output_root, task)
     details = {"randomize": randomize, "control_noise": control_noise, "correlated": correlated}
     shared = {"task": task, "policy": contest.name, "seed": seed, "n": n}
