@@ -1,6 +1,7 @@
 """The Gymnasium adapter of one environment."""
 
 import warnings
+from copy import deepcopy
 
 import gymnasium
 import jax
@@ -13,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import qenvs
 from episodes import assert_same, leaves, play
 from qenvs import keys
-from qenvs.wrappers import GymnasiumEnv
+from qenvs.wrappers import GymnasiumEnv, GymnasiumVectorEnv
 from systems import Tallied, Walk, rabi_fidelities
 
 TASK = "qubit/StateTransfer-v0"
@@ -329,3 +330,22 @@ def test_record_video_writes_one_frame_per_state(tmp_path):
     recorder.close()
     (video,) = tmp_path.glob("*.mp4")
     assert video.stat().st_size > 0
+
+
+@pytest.mark.parametrize("num_envs", [None, 2])
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_actions_reach_the_original_and_its_deep_copy(num_envs, backend, monkeypatch):
+    """Also where NumPy and JAX share no memory, as on another device."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    task = qenvs.make("qubit/StateTransfer-v0", horizon=3)
+    env = GymnasiumEnv(task) if num_envs is None else GymnasiumVectorEnv(task, num_envs)
+    env.reset(seed=0)
+    twin = deepcopy(env)
+    state, timestep = task.reset(jax.random.PRNGKey(0))
+    for amplitude in (1.5, -0.5, 1.0):
+        actions = np.full(env.action_space.shape, amplitude, np.float32)
+        state, timestep = task.step(state, actions.reshape(-1)[:1])
+        for played in (env, twin):
+            assert np.ravel(played.step(actions)[1])[0] == pytest.approx(
+                float(timestep.reward), abs=1e-6
+            )

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from qenvs.envs.base import Environment
@@ -47,7 +48,7 @@ def largest_edge_populations(env: Environment, actions: Array, key: Array) -> di
 def truncation_message(env: Environment, populations: Mapping[str, Any]) -> str | None:
     """What to say about these populations, None if all of them are small."""
     for name, field in truncations(env).items():
-        largest = jnp.max(populations[name])
+        largest = np.max(populations[name])
         if largest > MAX_POPULATION:
             now = getattr(env.unwrapped.model, field)
             return (

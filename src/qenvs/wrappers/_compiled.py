@@ -140,11 +140,15 @@ class CompiledEnv:
         state, seen = jax.eval_shape(self._begin, run_key, index)
         self._state = Packing(state, self._batch)
         self._seen = Packing(seen, self._batch, self._state.stop)
-        self._env, self._warned = env, False
+        self._arguments, self._env, self._warned = (env, num_envs, scale), env, False
         self.reset: Callable[[Array, Any], Array] = jax.jit(self._packed_reset)
         self._jitted_step: Callable[[Any, Any], Array] = jax.jit(self._packed_step)
         self._memory, self._actions = shared_array((*self._batch, env.action_dim))
         self._flat = self._memory.reshape(-1)
+
+    def __reduce__(self) -> tuple[type["CompiledEnv"], tuple[Any, ...]]:
+        # memory that is shared here would not be in a copy made attribute by attribute
+        return CompiledEnv, self._arguments
 
     def set_actions(self, name: str, actions: Any) -> np.ndarray:
         """Take the actions for the next `step`; returns them as float32.
@@ -204,14 +208,16 @@ def shared_array(shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
     That is a JAX array over the same memory, which saves a third of the cost of a small call; or
     the NumPy array itself where they cannot share (a GPU).
     """
+    if jax.default_backend() != "cpu":
+        memory = np.zeros(shape, np.float32)
+        return memory, memory
     size, lane = math.prod(shape), 16  # XLA wants 64 bytes
     spare = np.zeros(size + lane, np.float32)
     first = -spare.ctypes.data // spare.itemsize % lane
     memory = spare[first : first + size].reshape(shape)
     shared = jax.dlpack.from_dlpack(memory)
-    if jax.default_backend() != "cpu" or shared.unsafe_buffer_pointer() != memory.ctypes.data:
-        return memory, memory
-    return memory, shared
+    aliased = shared.unsafe_buffer_pointer() == memory.ctypes.data
+    return memory, shared if aliased else memory
 
 
 def box_bound(env: Environment) -> np.ndarray:
