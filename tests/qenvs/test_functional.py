@@ -336,6 +336,7 @@ def test_RN_4_reset_and_step_never_reuse_a_key():
         state, _ = jax.jit(env.reset)(jax.random.key(0))
         for _ in range(5):
             state, _ = jax.jit(env.step)(state, jnp.ones(1))
+    assert state.data["episode"] == 5 // env.horizon
 
 
 def test_RN_4_leaves_of_the_key_tree_are_uncorrelated():

@@ -233,6 +233,7 @@ def test_RN_4_no_key_is_used_twice_in_reset_and_step():
         step = jax.jit(env.step)
         for _ in range(4):
             state, _ = step(state, jnp.ones(1))
+    assert state.data["episode"] == 4 // env.horizon
 
 
 class Careless(Wrapper):

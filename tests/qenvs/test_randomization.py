@@ -311,8 +311,9 @@ def test_bad_distributions_are_refused_at_construction(case):
 
 @pytest.mark.claims("W-PR-12")
 def test_the_model_s_own_unit_and_no_unit_pass():
-    for unit in ("", "omega0"):
-        qubit({"detuning": Normal(0.1, unit)})
+    plain, stated = (qubit({"detuning": Normal(0.1, unit)}) for unit in ("", "omega0"))
+    for env in (plain, stated):
+        assert env.reset(KEY)[0].data["offset/detuning"] != 0
 
 
 @pytest.mark.claims("W-PR-18", "W-Q14", "W-Q17")
