@@ -195,6 +195,10 @@ def test_PF_1_one_trace_over_a_thousand_steps():
     assert (env.tally.resets - constructed, env.tally.steps) == (1, 1)
 
 
+def test_steps_are_computed_in_the_calling_thread():
+    assert jax.config.values["jax_cpu_enable_async_dispatch"] is False
+
+
 def test_PF_5_one_array_enters_and_leaves_the_device_per_step(functional):
     compiled = CompiledEnv(functional, 2)
     buffer = jax.eval_shape(compiled.reset, jax.random.PRNGKey(0), np.arange(2, dtype=np.int32))

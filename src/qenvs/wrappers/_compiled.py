@@ -4,6 +4,7 @@ The whole time step leaves the device as one vector of 32-bit words, so a call c
 however many observations, flags and infos there are.
 """
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +17,13 @@ from jax import Array
 
 from qenvs import _checks
 from qenvs.envs import truncation
-from qenvs.envs.base import Environment
+from qenvs.envs.base import Environment, TimeStep
 from qenvs.wrappers import core
+
+# NumPy callers wait for each step, so the thread that JAX gives it on a CPU only costs: 150 us, if
+# that thread sleeps between the steps. Once JAX runs, this changes nothing.
+with contextlib.suppress(AttributeError):
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 GYMNASIUM_MISSING = "the Gymnasium adapters need the extra qenvs[gym]: pip install 'gymnasium>=1.0'"
 
@@ -51,8 +57,6 @@ class Packing:
             self._slots.append((slice(start, start + words), np.dtype(leaf.dtype), leaf.shape))
             start += words
         self.stop = start
-        self._scratch = np.zeros(start, np.uint32)
-        self._views = self.views(self._scratch)
 
     def unpack(self, buffer: Array) -> Any:
         """The tree in a buffer, while tracing, the batch axis last."""
@@ -64,13 +68,15 @@ class Packing:
         leaves = [_view(words[part], dtype, shape) for part, dtype, shape in self._slots]
         return [np.moveaxis(leaf, -1, 0) for leaf in leaves] if self._batch else leaves
 
-    def read(self, buffer: np.ndarray) -> Any:
-        """The tree in a buffer, as new NumPy arrays with the batch axis first.
+    def tree(self, words: np.ndarray) -> Any:
+        """The tree in a NumPy buffer, in place, the batch axis first."""
+        return jax.tree.unflatten(self._treedef, self.views(words))
 
-        One NumPy call per leaf: right after a jitted call each takes a microsecond.
-        """
-        self._scratch[self._start :] = buffer[self._start : self.stop]
-        return self._treedef.unflatten([view.copy() for view in self._views])
+
+def copier(tree: Any) -> Callable[[], Any]:
+    """What gives copies of a tree of NumPy arrays, one call per array: each takes a microsecond."""
+    leaves, treedef = jax.tree.flatten(tree)
+    return lambda: treedef.unflatten(map(np.ndarray.copy, leaves))
 
 
 def _words_per_item(dtype: np.dtype, name: str) -> int:
@@ -116,10 +122,20 @@ class CompiledEnv:
         env: functional environment.
         num_envs: None for one environment, else the number that advance through one `vmap`.
         scale: multiplied with every action (in float32), one number per channel.
+        arrange: what `copies` are made of, a tree with the arrays of a `TimeStep` and others.
+
+    Attributes:
+        actions: float32, shape (*batch, action_dim), that `step` applies.
+        seen: the `TimeStep` that was read last, in place, the batch axis (if any) first.
+        copies: makes new NumPy arrays of it.
     """
 
     def __init__(
-        self, env: Environment, num_envs: int | None = None, scale: np.ndarray | None = None
+        self,
+        env: Environment,
+        num_envs: int | None = None,
+        scale: np.ndarray | None = None,
+        arrange: Callable[[TimeStep], Any] = TimeStep._make,
     ) -> None:
         def begin(run_key: Array, index: Array) -> Any:
             return outcome(*core.begin(env, run_key, index))
@@ -128,6 +144,8 @@ class CompiledEnv:
             return outcome(*env.step(state, action if scale is None else action * scale))
 
         def outcome(state: Any, timestep: Any) -> Any:
+            if num_envs is not None:  # Gymnasium's vector environments promise float32
+                timestep = timestep._replace(reward=timestep.reward.astype(jnp.float32))
             return state, (timestep, truncation.edge_populations(env, state))
 
         self._batch = () if num_envs is None else (num_envs,)
@@ -140,52 +158,57 @@ class CompiledEnv:
         state, seen = jax.eval_shape(self._begin, run_key, index)
         self._state = Packing(state, self._batch)
         self._seen = Packing(seen, self._batch, self._state.stop)
-        self._arguments, self._env, self._warned = (env, num_envs, scale), env, False
+        self._arguments = env, num_envs, scale, arrange
+        self._env, self._warned = env, False
         self.reset: Callable[[Array, Any], Array] = jax.jit(self._packed_reset)
         self._jitted_step: Callable[[Any, Any], Array] = jax.jit(self._packed_step)
-        self._memory, self._actions = shared_array((*self._batch, env.action_dim))
-        self._flat = self._memory.reshape(-1)
+        self.actions, self._shared_actions = shared_array((*self._batch, env.action_dim))
+        self._shape, self._flat = self.actions.shape, self.actions.reshape(-1)
+        self._words = np.zeros(self._seen.stop, np.uint32)
+        self.seen, self._populations = self._seen.tree(self._words)
+        self.copies = copier(arrange(self.seen))
 
     def __reduce__(self) -> tuple[type["CompiledEnv"], tuple[Any, ...]]:
         # memory that is shared here would not be in a copy made attribute by attribute
         return CompiledEnv, self._arguments
 
-    def set_actions(self, name: str, actions: Any) -> np.ndarray:
-        """Take the actions for the next `step`; returns them as float32.
+    def set_actions(self, name: str, actions: Any) -> None:
+        """Copy the actions for the next `step` into `actions`.
 
         Raises:
             ValueError: actions of another shape than (*batch, action_dim), NaN or infinite; the
                 message calls them `name`.
         """
-        actions = np.asarray(actions, np.float32)
-        if actions.shape != self._memory.shape:
-            raise ValueError(f"{name} must have shape {self._memory.shape}, got {actions.shape}")
-        self._memory[...] = actions
+        if getattr(actions, "shape", None) != self._shape:
+            actions = np.asarray(actions, np.float32)
+            if actions.shape != self._shape:
+                raise ValueError(f"{name} must have shape {self._shape}, got {actions.shape}")
+        self.actions[...] = actions
         # the sum of squares is the faster test, but may overflow
         if not math.isfinite(self._flat.dot(self._flat)) and not np.isfinite(self._flat).all():
             raise ValueError(
                 f"{name} must be finite, got NaN or infinity; look at the policy's output"
             )
-        return actions
 
     def step(self, buffer: Any) -> Array:
-        """The buffer one interval later, with the actions set before."""
-        # their memory may be written again only when this step has read it
-        return self._jitted_step(buffer, self._actions).block_until_ready()
+        """The buffer one interval later, with the actions set before.
 
-    def timestep(self, buffer: Any) -> Any:
-        """The `TimeStep` in a buffer, as new NumPy arrays, the batch axis (if any) first.
+        Other actions may be set once `read` has waited for it.
+        """
+        return self._jitted_step(buffer, self._shared_actions)
+
+    def read(self, buffer: Any) -> None:
+        """Let `seen` and `copies` be of this buffer.
 
         Warns, once, if the highest level that a model keeps is populated.
         """
-        timestep, populations = self._seen.read(np.asarray(buffer))
-        if populations and not self._warned:
-            self._warned = truncation.warn_if_truncated(self._env, populations, stacklevel=3)
-        return timestep
+        self._words[...] = buffer
+        if self._populations and not self._warned:
+            self._warned = truncation.warn_if_truncated(self._env, self._populations, stacklevel=3)
 
     def state(self, buffer: Any) -> Any:
         """The state in a buffer, as new NumPy arrays, the batch axis (if any) first."""
-        return self._state.read(np.asarray(buffer))
+        return copier(self._state.tree(np.array(buffer)))()
 
     def select(self, mask: np.ndarray, new: Any, old: Any) -> np.ndarray:
         """The batch buffer with the lanes of `new` where the mask is True, of `old` elsewhere."""

@@ -95,19 +95,21 @@ class GymnasiumEnv(gymnasium.Env):
         self._episode += 1
         self._actions, self._history = [], []
         self._record(self._buffer)
-        timestep = self._compiled.timestep(self._buffer)
+        self._compiled.read(self._buffer)
+        timestep = self._compiled.copies()
         return present(timestep.observation, self._layout), timestep.info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Hold `action`, shape (action_dim,), for one interval."""
         if self._buffer is None:
             raise ResetNeeded("the episode has ended or never began; call reset() before step()")
-        action = self._compiled.set_actions("action", action)
+        self._compiled.set_actions("action", action)
         buffer = self._compiled.step(self._buffer)
-        timestep = self._compiled.timestep(buffer)
+        self._compiled.read(buffer)
+        timestep = self._compiled.copies()
         terminated = bool(timestep.done)
         self._buffer = None if terminated else buffer
-        self._record(buffer, action)
+        self._record(buffer, self._compiled.actions)
         observation = present(timestep.observation, self._layout)
         return observation, float(timestep.reward), terminated, False, timestep.info
 

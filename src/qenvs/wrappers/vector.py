@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 
 from qenvs import _checks
-from qenvs.envs.base import Environment
+from qenvs.envs.base import Environment, TimeStep
 from qenvs.registration import make
 from qenvs.wrappers._compiled import (
     GYMNASIUM_MISSING,
     CompiledEnv,
     box_bound,
+    copier,
     run_key,
 )
 from qenvs.wrappers.layout import (
@@ -96,6 +97,7 @@ class GymnasiumVectorEnv(VectorEnv):
         if max_episode_steps is not None:
             self._limit = _checks.integer("max_episode_steps", max_episode_steps, minimum=1)
         self._everywhere = np.ones(self.num_envs, bool)
+        self._nowhere = ~self._everywhere
         self._bound = box_bound(env)
         self._layout = observation_layout(seen) if dict_observation else None
         self.single_observation_space = presented_space(seen, self._layout)
@@ -104,13 +106,13 @@ class GymnasiumVectorEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(box, self.num_envs)
         scale = self._bound if normalize_actions else None
-        self._compiled = CompiledEnv(seen, self.num_envs, scale)
+        self._compiled = CompiledEnv(seen, self.num_envs, scale, _returned)
         self._start_run(seed)
         self._buffer: Any = None
 
     def _start_run(self, seed: int) -> None:
         self._run_key = run_key(seed)
-        self._episodes = np.zeros(self.num_envs, np.int32)
+        self._next_episodes = np.arange(self.num_envs, dtype=np.int32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -129,9 +131,7 @@ class GymnasiumVectorEnv(VectorEnv):
             seed = _single_seed(seed)
             self._start_run(seed)
         super().reset(seed=seed)
-        self._buffer = self._begin(self._everywhere)
-        self._set_ended(~self._everywhere)
-        self._elapsed = np.zeros(self.num_envs, np.int64)
+        self._restart(self._everywhere)
         return self._opening(self._everywhere)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -151,56 +151,57 @@ class GymnasiumVectorEnv(VectorEnv):
             self._elapsed += 1
         if self._num_ended:
             self._restart(self._ended)
-        timestep = self._compiled.timestep(self._buffer)
-        truncated = self._truncated()
-        self._set_ended(timestep.done | truncated)
+        self._compiled.read(self._buffer)
+        observation, reward, terminated, truncated, infos = self._compiled.copies()
+        if self._limit is not None:
+            truncated = self._elapsed >= self._limit
+        self._set_ended(terminated if self._limit is None else terminated | truncated)
         if self._mode == SAME_STEP and self._num_ended:
-            observation, infos = self._restart_in_step(timestep)
+            observation, infos = self._restart_in_step()
         else:
-            observation = present(timestep.observation, self._layout)
-            infos = _infos(timestep.info, self._everywhere)
-        reward = timestep.reward.astype(np.float32, copy=False)
-        return observation, reward, timestep.done, truncated, infos
+            observation = present(observation, self._layout)
+        return observation, reward, terminated, truncated, infos
 
     def close(self, **kwargs: Any) -> None:
         """Mark the environment as closed; there is nothing to release."""
         self.closed = True
 
-    def _truncated(self) -> np.ndarray:
-        """Which episodes have reached `max_episode_steps`."""
-        if self._limit is None:
-            return np.zeros(self.num_envs, bool)
-        return self._elapsed >= self._limit
-
     def _set_ended(self, ended: np.ndarray) -> None:
-        self._ended, self._num_ended = ended, np.count_nonzero(ended)
+        # a copy, since the caller's array may change later
+        self._num_ended = _count(ended)
+        self._ended = ended.copy() if self._num_ended else self._nowhere
 
     def _restart(self, mask: np.ndarray) -> None:
-        """Begin the next episode where the mask, somewhere True, is True."""
-        fresh = self._begin(mask)
-        self._buffer = fresh if mask.all() else self._compiled.select(mask, fresh, self._buffer)
-        self._elapsed[mask] = 0
-        self._set_ended(self._ended & ~mask)
+        """Begin the next episode where the mask, somewhere True, is True.
 
-    def _begin(self, mask: np.ndarray) -> Any:
-        """Reset everywhere; only the masked sub-environments use up an episode index."""
-        index = self._episodes * self.num_envs + np.arange(self.num_envs, dtype=np.int32)
-        self._episodes = self._episodes + mask.astype(np.int32)
-        return self._compiled.reset(self._run_key, index)
+        All sub-environments are reset; only the masked ones use up an episode index.
+        """
+        fresh = self._compiled.reset(self._run_key, self._next_episodes)
+        self._next_episodes = self._next_episodes + mask * np.int32(self.num_envs)
+        if _count(mask) == self.num_envs:
+            self._buffer, self._elapsed = fresh, np.zeros(self.num_envs, np.int64)
+            self._set_ended(self._nowhere)
+        else:
+            self._buffer = self._compiled.select(mask, fresh, self._buffer)
+            self._elapsed[mask] = 0
+            self._set_ended(self._ended & ~mask)
 
     def _opening(self, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Observation and infos after a reset of the masked sub-environments."""
-        timestep = self._compiled.timestep(self._buffer)
-        return present(timestep.observation, self._layout), _infos(timestep.info, mask)
+        self._compiled.read(self._buffer)
+        seen = self._compiled.seen
+        observation, infos = copier((seen.observation, _infos(seen.info, mask)))()
+        return present(observation, self._layout), infos
 
-    def _restart_in_step(self, ended: Any) -> tuple[Any, dict[str, Any]]:
+    def _restart_in_step(self) -> tuple[Any, dict[str, Any]]:
         """SAME_STEP: begin new episodes where `_ended`; keep what ended in the infos."""
-        mask = self._ended
+        seen, mask = self._compiled.seen, self._ended
+        final_obs = np.where(mask[:, None], seen.observation, np.float32(0))
+        final = {"final_obs": present(final_obs, self._layout), "final_info": seen.info}
+        final = copier(_infos(final, mask))()
         self._restart(mask)
         observation, infos = self._opening(self._everywhere)
-        final_obs = np.where(mask[:, None], ended.observation, np.float32(0))
-        final = {"final_obs": present(final_obs, self._layout), "final_info": ended.info}
-        return observation, infos | _infos(final, mask)
+        return observation, infos | final
 
     def _checked_mask(self, mask: Any, seed: int | None) -> np.ndarray:
         array = np.asarray(mask)
@@ -224,12 +225,23 @@ def _single_seed(seed: Any) -> int:
     return _checks.integer("seed", seed)
 
 
+def _count(mask: np.ndarray) -> int:
+    """Number of True; in small arrays far faster than `np.count_nonzero`."""
+    return mask.tobytes().count(1)
+
+
+def _returned(seen: TimeStep) -> tuple[Any, ...]:
+    """What `step` returns, of arrays that are to be copied: nothing truncated, all info valid."""
+    nowhere = np.zeros(seen.done.shape, bool)
+    return seen.observation, seen.reward, seen.done, nowhere, _infos(seen.info, ~nowhere)
+
+
 def _infos(info: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
-    """The arrays with a mask `_key` beside every key, on every level."""
+    """The arrays with the mask as `_key` beside every key, on every level."""
     infos: dict[str, Any] = {}
     for key, value in info.items():
         infos[key] = _infos(value, mask) if type(value) is dict else value
-        infos["_" + key] = mask.copy()
+        infos["_" + key] = mask
     return infos
 
 
