@@ -160,12 +160,12 @@ def tensors(same_step, options):
     pytest.importorskip("torch")
     from rl_mind.env import VecEnv
 
-    vec = VecEnv(QUBIT, LANES, seed=3, same_step_reset=same_step, **TASK, **options)
+    vec = VecEnv(QUBIT, LANES, same_step_reset=same_step, **TASK, **options)
 
     def play(actions):
         import torch
 
-        vec.gym_env.reset(seed=3)
+        vec._seed = 3
         yield (vec.reset().numpy(), {}), np.zeros(LANES)
         for action in actions:
             step = vec.step(torch.from_numpy(action))
