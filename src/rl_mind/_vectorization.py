@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
@@ -63,10 +63,13 @@ class Recipe:
         return Vectorized(self._sync(), "sync", native)
 
     def _sync(self) -> SyncVectorEnv:
+        # VecEnv knows itself that `reset` comes first; a layer costs 3 % of CartPole's step.
+        spec = replace(find_spec(self.env_name), order_enforce=False)
+
         def make(index: int) -> gymnasium.Env[Any, Any]:
             # Gymnasium's passive checker looks at one copy: they are all alike.
             checker = {"disable_env_checker": True} if index else {}
-            env = gymnasium.make(self.env_name, **(checker | self.env_kwargs))
+            env = gymnasium.make(spec, **(checker | self.env_kwargs))
             for wrapper in self.wrappers:
                 env = wrapper(env)
             return env
