@@ -4,13 +4,21 @@ Public names load on first use, so that `import qenvs` starts no JAX backend and
 dynamiqs, torch nor matplotlib. Where Gymnasium is installed the tasks are registered with it.
 """
 
+import contextlib
 import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from qenvs._version import __version__
 from qenvs.registration import TaskSpec, make, register, registry
 from qenvs.tasks import register_tasks
+
+# On a CPU a step takes microseconds; JAX would hand it to a thread that must first wake up, for
+# up to 150 us. Once a JAX client runs, this changes nothing.
+with contextlib.suppress(AttributeError):
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 if TYPE_CHECKING:
     from qenvs.envs import Environment, EnvState, TimeStep

@@ -72,7 +72,9 @@ def test_reset_and_step_return_one_structure(episode):
     assert timesteps[0].reward == 0 and not timesteps[0].done
     assert timesteps[0]._fields == ("observation", "reward", "done", "info")
     for trees in (states, timesteps):
-        forms = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in trees]
+        forms = [
+            (jax.tree.structure(t), [(x.shape, x.dtype) for x in jax.tree.leaves(t)]) for t in trees
+        ]
         assert all(form == forms[0] for form in forms)
 
 

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -47,22 +48,28 @@ class TimeStep(NamedTuple):
     info: dict[str, Any]
 
 
-class EnvState(eqx.Module):
-    """State of an episode.
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["numbers"], meta_fields=["coordinates"]
+)
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class EnvState:
+    """State of an episode: one real vector, which costs less to hand over than its parts.
 
     Attributes:
-        x: real coordinates of the quantum object (see `qenvs.dynamics.coordinates`).
-        step: number of steps taken, int32.
-        dt: length of a step.
-        value: the task quantity (fidelity, energy, ...) of this state.
+        numbers: x (row by row), step, dt, value; the batch axes of a `vmap` in front.
         coordinates: what `x` means.
     """
 
-    x: Array
-    step: Array
-    dt: Array
-    value: Array
-    coordinates: Coordinates = eqx.field(static=True)
+    numbers: Array
+    coordinates: Coordinates
+
+    @classmethod
+    def of(
+        cls, x: Array, step: Array | int, dt: Array, value: Array, coordinates: Coordinates
+    ) -> "EnvState":
+        """The state with these parts, in the dtype of `x`."""
+        rest = jnp.stack([jnp.asarray(part, x.dtype) for part in (step, dt, value)])
+        return cls(jnp.concatenate([x.reshape(-1), rest]), coordinates)
 
     @property
     def base(self) -> "EnvState":
@@ -70,9 +77,32 @@ class EnvState(eqx.Module):
         return self
 
     @property
+    def x(self) -> Array:
+        """Real coordinates of the quantum object (see `qenvs.dynamics.coordinates`)."""
+        flat = self.numbers[..., :-3]
+        if isinstance(self.coordinates, StateCoordinates):
+            return flat
+        return flat.reshape(*flat.shape[:-1], self.coordinates.size, -1)
+
+    @property
+    def step(self) -> Array:
+        """Number of steps taken, int32; exact up to 2^24."""
+        return self.numbers[..., -3].astype(jnp.int32)
+
+    @property
+    def dt(self) -> Array:
+        """Length of a step."""
+        return self.numbers[..., -2]
+
+    @property
+    def value(self) -> Array:
+        """The task quantity (fidelity, energy, ...) of this state."""
+        return self.numbers[..., -1]
+
+    @property
     def t(self) -> Array:
         """Physical time, step * dt."""
-        return self.step.astype(self.dt.dtype) * self.dt
+        return self.numbers[..., -3] * self.dt
 
     @property
     def array(self) -> Array:
@@ -264,8 +294,7 @@ class ControlEnvironment(Environment):
     def _initial(self) -> EnvState:
         x = self.generator.coordinates.encode(jnp.asarray(self.initial_object()))
         x = x.astype(jnp.result_type(float))
-        step, dt = jnp.zeros((), jnp.int32), jnp.asarray(self.dt, x.dtype)
-        return EnvState(x, step, dt, self.quantity(x), self.generator.coordinates)
+        return EnvState.of(x, 0, self.dt, self.quantity(x), self.generator.coordinates)
 
     def step(self, state: EnvState, action: Array) -> tuple[EnvState, TimeStep]:
         action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
@@ -274,7 +303,7 @@ class ControlEnvironment(Environment):
         moved = self._advance(state.x, jnp.clip(action.astype(dtype), -bound, bound))
         # XLA would fuse the dynamics into observation, reward and each info and compute them again
         x = jax.lax.optimization_barrier(moved)
-        new = EnvState(x, state.step + 1, state.dt, self.quantity(x), state.coordinates)
+        new = EnvState.of(x, state.step + 1, state.dt, self.quantity(x), state.coordinates)
         return new, self._timestep(new, new.value - state.value)
 
     def diagnostics(self, state: EnvState) -> dict[str, Array]:

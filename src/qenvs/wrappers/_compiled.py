@@ -4,7 +4,6 @@ The whole time step leaves the device as one vector of 32-bit words, so a call c
 however many observations, flags and infos there are.
 """
 
-import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +18,6 @@ from qenvs import _checks
 from qenvs.envs import truncation
 from qenvs.envs.base import Environment, TimeStep
 from qenvs.wrappers import core
-
-# NumPy callers wait for each step, so the thread that JAX gives it on a CPU only costs: 150 us, if
-# that thread sleeps between the steps. Once JAX runs, this changes nothing.
-with contextlib.suppress(AttributeError):
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 GYMNASIUM_MISSING = "the Gymnasium adapters need the extra qenvs[gym]: pip install 'gymnasium>=1.0'"
 
