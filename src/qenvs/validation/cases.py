@@ -65,18 +65,45 @@ def player(env: Any) -> Callable[[Any], Any]:
     return run
 
 
-def play(env: Any, actions: np.ndarray, double: bool = True) -> Play:
-    """Step through the actions (n, action_dim), compiled, in float64 or float32."""
-    with double_precision(double):
-        return as_play(jax.jit(player(env))(jnp.asarray(actions, float)))
-
-
 def as_play(found: Any) -> Play:
     """What a `player` returned, as NumPy arrays."""
     start, first, (states, info, rewards, done) = found
-    states = np.concatenate([np.asarray(start)[None], np.asarray(states)])
     info = {k: np.append(np.asarray(first[k]), np.asarray(v)) for k, v in info.items()}
-    return Play(as_matrices(states), info, np.asarray(rewards), np.asarray(done))
+    return Play(with_start(start, states), info, np.asarray(rewards), np.asarray(done))
+
+
+def with_start(start: Any, later: Any) -> np.ndarray:
+    """Density matrices or maps at the times 0 ... n."""
+    return as_matrices(np.concatenate([np.asarray(start)[None], np.asarray(later)]))
+
+
+def states(env: Any, actions: np.ndarray) -> np.ndarray:
+    """Density matrices or maps at the times 0 ... n of an episode; nothing else is compiled."""
+
+    def run(actions: Any) -> Any:
+        start, _, later = player(env)(actions)
+        return start, later[0]
+
+    return with_start(*jax.jit(run)(jnp.asarray(actions, float)))
+
+
+def recorder(env: Any, *names: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Function of actions (n, action_dim): these entries of `info` at the times 0 ... n.
+
+    One row per name. Nothing else is compiled, which takes half as long as a whole episode.
+    """
+
+    def run(actions: Any) -> Any:
+        _, first, (_, info, _, _) = player(env)(actions)
+        return [jnp.concatenate([first[name][None], info[name]]) for name in names]
+
+    compiled = jax.jit(run)
+    return lambda actions: np.array(compiled(jnp.asarray(actions, float)))
+
+
+def record(env: Any, actions: np.ndarray, *names: str) -> np.ndarray:
+    """As a `recorder` of these names does, once."""
+    return recorder(env, *names)(actions)
 
 
 def as_matrices(states: np.ndarray) -> np.ndarray:
@@ -149,14 +176,15 @@ class Case:
         return jax.jit(jax.grad(lambda actions: jnp.sum(self.env.rollout(actions)[1])))
 
     @functools.cached_property
-    def long_play(self) -> Play:
-        """The actions over and over in float32, which takes no notice of the horizon.
+    def long_states(self) -> np.ndarray:
+        """States of the actions over and over in float32, which takes no notice of the horizon.
 
         In an environment of its own: JAX 0.10 keeps the integers of a NumPy index array as they
         were in the precision that met the array first.
         """
         env = self.make()
-        return play(env, np.resize(self.actions, (LONG, env.action_dim)), double=False)
+        with double_precision(False):
+            return states(env, np.resize(self.actions, (LONG, env.action_dim)))
 
     @functools.cached_property
     def system(self) -> Any:

@@ -13,8 +13,8 @@ from qenvs import gates, registration
 from qenvs.dynamics import DensityCoordinates, build_generator, evolve
 from qenvs.envs import StateTransfer
 from qenvs.models import HamiltonianModel, LambdaSystem, QubitBattery, TwoLevel
-from qenvs.validation.cases import EPS, EPS32, Case, play, rounding
-from qenvs.validation.results import Check, Collection, Measure
+from qenvs.validation.cases import EPS, EPS32, Case, record, recorder, rounding
+from qenvs.validation.results import Check, Collection, Measure, double_precision
 
 check = Collection("closed forms")
 
@@ -83,7 +83,7 @@ def qubit(**kwargs: Any) -> Any:
 def resonant_rabi() -> Measure:
     """At every time of an episode."""
     env, u = qubit(), 1.3
-    found = play(env, constant(env, u)).info["p1"]
+    (found,) = record(env, constant(env, u), "p1")
     return compare(found, np.sin(u * times(env) / 2) ** 2, rounding(env))
 
 
@@ -92,7 +92,7 @@ def detuned_rabi() -> Measure:
     """At every time, and for D = u at t = pi/u the number 0.316564."""
     u = 1.4
     env = qubit(detuning=u, dt=math.pi / u / 20)
-    found = play(env, constant(env, u)).info["p1"]
+    (found,) = record(env, constant(env, u), "p1")
     expected = np.sin(math.sqrt(2) * u * times(env) / 2) ** 2 / 2
     known = abs(expected[-1] - 0.316564)
     measure = compare(found, expected, rounding(env))
@@ -104,7 +104,8 @@ def pi_pulse() -> Measure:
     """The reference pulse of the task."""
     env = qubit()
     pulse = registration.spec("qubit/StateTransfer-v0").reference_pulse(env)
-    return Measure(abs(1 - play(env, pulse).info["fidelity"][-1]), rounding(env))
+    (fidelity,) = record(env, pulse, "fidelity")
+    return Measure(abs(1 - fidelity[-1]), rounding(env))
 
 
 @check("TwoLevel", "u t = pi inverts, in float32")
@@ -112,18 +113,17 @@ def pi_pulse_in_single_precision() -> Measure:
     """1 - F <= 1e-5 is what the task promises in the precision that JAX starts with."""
     env = qubit()
     pulse = registration.spec("qubit/StateTransfer-v0").reference_pulse(env)
-    return Measure(
-        abs(1 - play(env, pulse, double=False).info["fidelity"][-1]), rounding(env, EPS32)
-    )
+    with double_precision(False):
+        (fidelity,) = record(env, pulse, "fidelity")
+    return Measure(abs(1 - fidelity[-1]), rounding(env, EPS32))
 
 
 @check("TwoLevel", "decay: P1 = exp(-gamma1 t)")
 def population_decay() -> Measure:
     """1/e = 0.367879 at t = T1."""
     env = qubit(gamma1=0.5, initial="excited")
-    return compare(
-        play(env, constant(env, 0.0)).info["p1"], np.exp(-0.5 * times(env)), rounding(env)
-    )
+    (found,) = record(env, constant(env, 0.0), "p1")
+    return compare(found, np.exp(-0.5 * times(env)), rounding(env))
 
 
 @check("TwoLevel", "coherence decays at gamma1/2 + gamma_phi")
@@ -164,7 +164,7 @@ def thermal_relaxation() -> Measure:
 def raman() -> Measure:
     """The bright half of |1> turns at sqrt(Op^2 + Os^2)/2, the dark half stays."""
     env = registration.make("transfer/LambdaSTIRAP-v0", horizon=20)
-    found = play(env, constant(env, 0.9, 0.9)).info["p3"]
+    (found,) = record(env, constant(env, 0.9, 0.9), "p3")
     return compare(found, np.sin(math.sqrt(2) * 0.9 * times(env) / 4) ** 4, rounding(env))
 
 
@@ -195,8 +195,8 @@ def stirap() -> Measure:
     """To the four digits of the published number."""
     env = registration.make("transfer/LambdaSTIRAP-v0")
     pulse = np.asarray(registration.spec("transfer/LambdaSTIRAP-v0").reference_pulse(env))
-    found = play(env, pulse).info["fidelity"][-1]
-    intuitive = play(env, pulse[:, ::-1]).info["fidelity"][-1]
+    fidelity = recorder(env, "fidelity")
+    found, intuitive = (fidelity(actions)[0, -1] for actions in (pulse, pulse[:, ::-1]))
     detail = f"F = {found:.6f}, in the other order {intuitive:.6f}"
     return Measure(abs(found - 0.9964) if intuitive < 0.95 else 1.0, 5e-5, detail)
 
@@ -242,7 +242,8 @@ def short_pulse() -> Measure:
     env = StateTransfer(model, 20, 0.1, 10.0, target=np.array([1, 0]))
     actions = np.zeros((20, 1))
     actions[10] = -10.0
-    return Measure(abs(play(env, actions).info["z"][-1] + math.cos(2)), 2 * rounding(env))
+    (z,) = record(env, actions, "z")
+    return Measure(abs(z[-1] + math.cos(2)), 2 * rounding(env))
 
 
 # --- gates ---
@@ -253,8 +254,12 @@ def leakage_counts() -> Measure:
     """k = 2 of 3 levels: ((1 + c^2) + (1 + c)^2)/6 with c = cos 0.1; leakage sin^2(0.1)/2."""
     c, s = math.cos(0.1), math.sin(0.1)
     turned = np.array([[1, 0, 0], [0, c, -s], [0, s, c]])
-    found = float(gates.average_gate_fidelity(turned, np.eye(2), [0, 1]))
-    leaked = float(gates.leakage(turned, [0, 1]))
+
+    @jax.jit
+    def quality(u: Any) -> Any:
+        return gates.average_gate_fidelity(u, np.eye(2), [0, 1]), gates.leakage(u, [0, 1])
+
+    found, leaked = map(float, quality(turned))
     errors = [found - ((1 + c * c) + (1 + c) ** 2) / 6, leaked - s * s / 2]
     known = abs(found - 0.995012)
     return Measure(np.abs(errors).max() if known < 5e-7 else known, 8 * EPS)
@@ -265,8 +270,8 @@ def depolarising() -> Measure:
     """rho -> (1 - p) rho + p 1/2."""
     p, one = 0.2, np.eye(2).reshape(-1)
     superop = (1 - p) * np.eye(4) + p / 2 * np.outer(one, one)
-    average = float(gates.superop_average_gate_fidelity(superop, np.eye(2)))
-    process = float(gates.superop_process_fidelity(superop, np.eye(2)))
+    average = float(jax.jit(gates.superop_average_gate_fidelity)(superop, np.eye(2)))
+    process = float(jax.jit(gates.superop_process_fidelity)(superop, np.eye(2)))
     return Measure(max(abs(average - 0.9), abs(process - 0.85)), 8 * EPS)
 
 
@@ -274,14 +279,15 @@ def depolarising() -> Measure:
 def six_states() -> Measure:
     """A 2-design: the mean of <psi|Ut' E(psi) Ut|psi> is the average fidelity."""
     rng = np.random.default_rng(0)
-    u, target = (_random_unitary(rng, 2) for _ in range(2))
+    u, target = (random_unitary(rng, 2) for _ in range(2))
     poles = [
         np.linalg.eigh(pauli)[1][:, k] for pauli in (gates.X, gates.Y, gates.Z) for k in (0, 1)
     ]
     mean = np.mean([abs(np.vdot(target @ psi, u @ psi)) ** 2 for psi in poles])
-    found = float(gates.average_gate_fidelity(u, target))
+    found = float(jax.jit(gates.average_gate_fidelity)(u, target))
     return Measure(float(abs(found - mean)), 20 * EPS)
 
 
-def _random_unitary(rng: np.random.Generator, d: int) -> np.ndarray:
+def random_unitary(rng: np.random.Generator, d: int) -> np.ndarray:
+    """Any unitary (d, d)."""
     return np.linalg.qr(rng.normal(size=(d, d)) + 1j * rng.normal(size=(d, d)))[0]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,7 +12,7 @@ from qenvs import registration
 from qenvs.dynamics import PropagatorCoordinates, build_generator, evolve
 from qenvs.envs import BatteryCharging, GateControl
 from qenvs.models import DickeBattery, DickeBatteryLocal, Transmon, TwoTransmon
-from qenvs.validation.cases import EPS, Case, play, rounding
+from qenvs.validation.cases import EPS, Case, record, recorder, rounding
 from qenvs.validation.closed_forms import (
     compare,
     constant,
@@ -31,14 +32,17 @@ def checks(cases: dict[str, Case]) -> Iterator[Check]:
 
 
 def unitary(model: Any, controls: tuple[float, ...], time: float) -> np.ndarray:
-    """The engine's propagator of one interval, not compiled."""
+    """The engine's propagator of one interval."""
     generator = build_generator(
         PropagatorCoordinates, model.dims, model.hamiltonian_operators(), []
     )
     coefficients = [*(float(weight) for weight, _ in model.drift_terms()), *controls]
     d = math.prod(model.dims)
     x = jnp.asarray(generator.coordinates.encode(np.eye(d, dtype=complex)))
-    return np.asarray(generator.coordinates.decode(evolve(generator, coefficients, x, time)))
+    moved = jax.jit(
+        lambda x: generator.coordinates.decode(evolve(generator, coefficients, x, time))
+    )
+    return np.asarray(moved(x))
 
 
 def drift_of(model: Any) -> np.ndarray:
@@ -50,7 +54,7 @@ def reference_infidelity(task: str) -> tuple[float, Any]:
     """1 - F of the reference pulse of a task, and its environment."""
     env = registration.make(task)
     pulse = np.asarray(registration.spec(task).reference_pulse(env))
-    return float(1 - play(env, pulse).info["fidelity"][-1]), env
+    return float(1 - record(env, pulse, "fidelity")[0, -1]), env
 
 
 # --- Transmon ---
@@ -126,7 +130,8 @@ def drag_of_first_order() -> Measure:
     env = registration.make("transmon/XGate-v0")
     pulse = np.array(registration.spec("transmon/XGate-v0").reference_pulse(env))
     pulse[:, 1] *= 2
-    return Measure(abs(1 - play(env, pulse).info["fidelity"][-1] - 9e-4), 5e-5)
+    (fidelity,) = record(env, pulse, "fidelity")
+    return Measure(abs(1 - fidelity[-1] - 9e-4), 5e-5)
 
 
 @check("Transmon", "a gate against itself in another phase: F = 1; sigma_y against X: F = 1/3")
@@ -134,8 +139,8 @@ def gate_quality() -> Measure:
     """Of the task's own fidelity, by pulses about x and y on two levels."""
     target = np.exp(0.7j) * np.array([[0, 1], [1, 0]])
     env = GateControl(Transmon(2), 1, 10.0, 1.0, target=target)
-    x = play(env, np.array([[math.pi / 10, 0.0]])).info["fidelity"][-1]
-    y = play(env, np.array([[0.0, math.pi / 10]])).info["fidelity"][-1]
+    fidelity = recorder(env, "fidelity")
+    x, y = (fidelity(pulse)[0, -1] for pulse in math.pi / 10 * np.eye(2)[:, None])
     return Measure(max(abs(x - 1), abs(y - 1 / 3)), 4 * rounding(env))
 
 
@@ -209,7 +214,7 @@ def charging(model: Any, horizon: int = 8, dt: float = 0.3) -> Any:
 def jaynes_cummings() -> Measure:
     """With 4 photons."""
     env, g = charging(DickeBattery(1, 4)), 0.3
-    found = play(env, constant(env, g)).info["energy"]
+    (found,) = record(env, constant(env, g), "energy")
     return compare(found, np.sin(2 * g * times(env)) ** 2, rounding(env))
 
 
@@ -219,14 +224,15 @@ def detuned_jaynes_cummings() -> Measure:
     env, g, n = charging(DickeBattery(1, 2, omega_c=1.6)), 0.3, 2
     rabi = math.sqrt(4 * g**2 * n + 0.36)
     expected = 4 * g**2 * n / rabi**2 * np.sin(rabi * times(env) / 2) ** 2
-    return compare(play(env, constant(env, g)).info["energy"], expected, rounding(env))
+    (found,) = record(env, constant(env, g), "energy")
+    return compare(found, expected, rounding(env))
 
 
 @check("DickeBattery", "N cells share one photon at g sqrt(N)")
 def collective_enhancement() -> Measure:
     """E = sin^2(g sqrt(N) t): the collective speed-up."""
     env, g = charging(DickeBattery(4, 1)), 0.3
-    found = play(env, constant(env, g)).info["energy"]
+    (found,) = record(env, constant(env, g), "energy")
     return compare(found, np.sin(2 * g * times(env)) ** 2, rounding(env))
 
 
@@ -235,7 +241,7 @@ def short_time() -> Measure:
     """Relative; the next order is a few (g t)^2 N."""
     t, g, n = 0.002, 0.4, 3
     env = charging(DickeBattery(n, n), 1, t)
-    found = play(env, constant(env, g)).info["energy"][-1]
+    found = record(env, constant(env, g), "energy")[0, -1]
     return Measure(abs(found / (n * n * (g * t) ** 2) - 1), 2 * n * (g * t) ** 2 + 1e-9)
 
 
@@ -243,7 +249,7 @@ def short_time() -> Measure:
 def cavity_loss() -> Measure:
     """<a'a> = n exp(-kappa t)."""
     env = charging(DickeBattery(2, 2, kappa=0.7))
-    found = play(env, constant(env, 0.0)).info["n_photons"]
+    (found,) = record(env, constant(env, 0.0), "n_photons")
     return compare(found, 2 * np.exp(-0.7 * times(env)), 2 * rounding(env))
 
 
@@ -275,10 +281,11 @@ def collective_limit() -> Measure:
     none: dict[str, Any] = {"gamma_local": 0.0, "gamma_phi_local": 0.0}
     local = charging(DickeBatteryLocal(n_cells=2, **rates, **none), 5)
     collective = charging(DickeBattery(n_cells=2, **rates), 5)
-    found, expected = (play(env, constant(env, 0.5)).info for env in (local, collective))
-    errors = [np.abs(found[n] - expected[n]).max() for n in ("energy", "n_photons", "purity")]
-    outside = np.abs(found["symmetric"] - 1).max()
-    return Measure(max(*errors, outside), 2 * rounding(local))
+    names = ("energy", "n_photons", "purity")
+    *found, symmetric = record(local, constant(local, 0.5), *names, "symmetric")
+    expected = record(collective, constant(collective, 0.5), *names)
+    errors = [np.abs(found - expected).max(), np.abs(symmetric - 1).max()]
+    return Measure(max(errors), 2 * rounding(local))
 
 
 @check("DickeBatteryLocal", "each cell emits alone: energy decays at gamma_local")

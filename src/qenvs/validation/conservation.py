@@ -160,7 +160,7 @@ def long_run(case: Case) -> Measure:
     Each step goes back towards the physical set, so errors do not add up: a few eps of float32
     per entry of a row remain.
     """
-    states = case.long_play.states[:: LONG // 20]
+    states = case.long_states[:: LONG // 20]
     if case.is_superoperator:
         error = _trace_error(states)
     elif case.is_propagator:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qenvs.dynamics.integrators import load_dynamiqs
-from qenvs.validation.cases import Case, play
+from qenvs.validation.cases import Case, states
 from qenvs.validation.results import Check, Measure
 
 INTEGRATED = ("TwoLevel", "LambdaSystem open")
@@ -46,14 +46,14 @@ def composition(case: Case) -> Measure:
     Two thirds, since the series is cut into substeps: those of 2 t and of t would be the same.
     """
     env = dataclasses.replace(case.env, horizon=3, dt=case.env.dt * 2 / 3)
-    found = play(env, np.tile(case.actions[:1], (3, 1))).states[-1]
+    found = states(env, np.tile(case.actions[:1], (3, 1)))[-1]
     return Measure(np.abs(found - case.play.states[2]).max(), case.rounding())
 
 
 def refined(case: Case) -> Measure:
     """An adaptive solver at relative tolerance 1e-10: its global error is some hundred times it."""
     method = load_dynamiqs().method.Tsit5(rtol=1e-10, atol=1e-12)
-    found = play(_short(case, method=method), case.actions[:1]).states[-1]
+    found = states(_short(case, method=method), case.actions[:1])[-1]
     return Measure(np.abs(found - case.play.states[1]).max(), 1e-8)
 
 
@@ -64,7 +64,7 @@ def order(case: Case) -> Measure:
     """
     euler, dt = load_dynamiqs().method.Euler, float(case.env.dt)
     coarse, fine = (
-        play(_short(case, method=euler(dt / n)), case.actions[:1]).states[-1] for n in (100, 200)
+        states(_short(case, method=euler(dt / n)), case.actions[:1])[-1] for n in (100, 200)
     )
     exact = case.play.states[1]
     ratio = np.abs(coarse - exact).max() / np.abs(fine - exact).max()

@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
-from scipy.linalg import expm
 
 from qenvs import observables
 from qenvs.envs import BatteryCharging
 from qenvs.models import DickeBattery, DickeBatteryLocal, QubitBattery, TwoLevel
-from qenvs.validation.cases import EPS, Case, play, rounding
-from qenvs.validation.closed_forms import rate_tolerance, trajectory
+from qenvs.validation.cases import EPS, Case, record, rounding
+from qenvs.validation.closed_forms import random_unitary, rate_tolerance, trajectory
 from qenvs.validation.results import Check, Collection, Measure
 
 check = Collection("thermodynamics")
@@ -77,8 +76,8 @@ def _random_actions(env: Any) -> np.ndarray:
 def pure_qubit() -> Measure:
     """Its passive state is the ground state."""
     env = _battery(QubitBattery(omega0=1.3, detuning=0.2))
-    info = play(env, _random_actions(env)).info
-    return Measure(np.abs(info["ergotropy"] - info["energy"]).max(), 4 * rounding(env))
+    ergotropy, energy = record(env, _random_actions(env), "ergotropy", "energy")
+    return Measure(np.abs(ergotropy - energy).max(), 4 * rounding(env))
 
 
 @check("QubitBattery", "|dE/dt| <= omega0 |u|/2 without a bath")
@@ -86,8 +85,8 @@ def power_bound() -> Measure:
     """dE/dt = -i <[H_B, H]> = omega0 u <sigma_y>/2, in every interval."""
     env = _battery(QubitBattery(omega0=1.3, detuning=0.2))
     actions = _random_actions(env)
-    gains = np.abs(np.diff(play(env, actions).info["energy"]))
-    excess = gains - 1.3 * np.abs(actions[:, 0]) / 2 * float(env.dt)
+    (energy,) = record(env, actions, "energy")
+    excess = np.abs(np.diff(energy)) - 1.3 * np.abs(actions[:, 0]) / 2 * float(env.dt)
     return Measure(max(0.0, excess.max()), 4 * rounding(env))
 
 
@@ -106,15 +105,15 @@ def power_bound_is_tight() -> Measure:
 def gibbs_is_passive() -> Measure:
     """Ergotropy of the thermal start, and of what the bath makes of it."""
     env = _battery(QubitBattery(initial="thermal", **RATES))
-    info = play(env, np.zeros((env.horizon, 1))).info
-    return Measure(np.abs(info["ergotropy"]).max(), rounding(env))
+    (ergotropy,) = record(env, np.zeros((env.horizon, 1)), "ergotropy")
+    return Measure(np.abs(ergotropy).max(), rounding(env))
 
 
 @check("QubitBattery", "the Gibbs state is stationary")
 def gibbs_is_stationary() -> Measure:
     """P1 = n_th/(2 n_th + 1) at all times."""
     env = _battery(QubitBattery(initial="thermal", **RATES))
-    excited = play(env, np.zeros((env.horizon, 1))).info["p1"]
+    (excited,) = record(env, np.zeros((env.horizon, 1)), "p1")
     return Measure(np.abs(excited - 0.4 / 1.8).max(), rounding(env))
 
 
@@ -164,7 +163,7 @@ def _random_state(d: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.random.
 
 
 def _ergotropy(rho: Any, hamiltonian: Any) -> float:
-    return float(observables.ergotropy(jnp.asarray(rho), jnp.asarray(hamiltonian)))
+    return float(jax.jit(observables.ergotropy)(rho, hamiltonian))
 
 
 @check("observables", "no unitary extracts more than the ergotropy")
@@ -174,8 +173,7 @@ def ergotropy_is_a_bound() -> Measure:
     energy, most = np.trace(rho @ h).real, _ergotropy(rho, h)
     extracted = []
     for _ in range(200):
-        k = rng.normal(size=(4, 4)) + 1j * rng.normal(size=(4, 4))
-        u = expm(k - k.conj().T)
+        u = random_unitary(rng, 4)
         extracted.append(energy - np.trace(u @ rho @ u.conj().T @ h).real)
     _, levels = np.linalg.eigh(h)
     _, populations = np.linalg.eigh(rho)
@@ -200,7 +198,7 @@ def ergotropy_is_convex() -> Measure:
 def passive_state() -> Measure:
     """Of a random state and Hamiltonian; its spectrum is that of the state."""
     rho, h, _ = _random_state(5, 3)
-    passive = np.asarray(observables.passive_state(rho, h))
+    passive = np.asarray(jax.jit(observables.passive_state)(rho, h))
     spectra = np.linalg.eigvalsh(passive) - np.linalg.eigvalsh(rho)
     return Measure(max(_ergotropy(passive, h), np.abs(spectra).max()), 1000 * EPS)
 
@@ -209,7 +207,7 @@ def passive_state() -> Measure:
 def energy_of_the_photons() -> Measure:
     """E <= omega0 n_photons with the rotating-wave approximation, with 2 photons for 3 cells."""
     env = _battery(DickeBattery(3, 2, omega0=1.2), bound=0.5, dt=0.4)
-    energy = play(env, np.full((env.horizon, 1), 0.5)).info["energy"]
+    (energy,) = record(env, np.full((env.horizon, 1), 0.5), "energy")
     charged = energy.max() > 1.2  # more than half of it arrives, or the bound means nothing
     excess = max(0.0, energy.max() - 2.4)
     return Measure(excess if charged else 1.0, 2.4 * rounding(env))
@@ -221,11 +219,13 @@ def pumped_cells() -> Measure:
     n, pump, loss = 4, 1.5, 0.5
     model = DickeBatteryLocal(n, 0, 0, pumping_local=pump, gamma_local=loss)
     env = _battery(model, horizon=6, dt=0.4)
-    info, t = play(env, np.zeros((6, 1))).info, 0.4 * np.arange(7)
+    names = ("energy", "ergotropy", "purity")
+    energy, ergotropy, purity = record(env, np.zeros((6, 1)), *names)
+    t = 0.4 * np.arange(7)
     excited = pump / (pump + loss) * -np.expm1(-(pump + loss) * t)
     errors = [
-        info["energy"] - n * excited,
-        info["ergotropy"] - n * np.maximum(2 * excited - 1, 0),
-        info["purity"] - (excited**2 + (1 - excited) ** 2) ** n,
+        energy - n * excited,
+        ergotropy - n * np.maximum(2 * excited - 1, 0),
+        purity - (excited**2 + (1 - excited) ** 2) ** n,
     ]
     return Measure(np.abs(errors).max(), n * rounding(env))

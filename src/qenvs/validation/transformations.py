@@ -42,7 +42,7 @@ def eager(case: Case) -> Measure:
 def batched(case: Case) -> Measure:
     """A batch of episodes against each of them alone."""
     batch = np.stack([np.roll(case.actions, lane, axis=0) * (1 - 0.1 * lane) for lane in LANES])
-    states = jax.jit(jax.vmap(player(case.env)))(jnp.asarray(batch))[2][0]
+    states = jax.jit(jax.vmap(lambda actions: player(case.env)(actions)[2][0]))(jnp.asarray(batch))
     errors = [
         np.abs(as_matrices(np.asarray(found)) - case.replay(actions).states[1:]).max()
         for found, actions in zip(states, batch, strict=True)
@@ -52,5 +52,5 @@ def batched(case: Case) -> Measure:
 
 def single_precision(case: Case) -> Measure:
     """The episode in the precision that JAX starts with."""
-    found = case.long_play.states[: case.env.horizon + 1]
+    found = case.long_states[: case.env.horizon + 1]
     return Measure(np.abs(found - case.play.states).max(), case.rounding(EPS32))
