@@ -109,9 +109,8 @@ def test_correlated_channels_share_one_draw_of_every_source():
     sources = (GAIN, OFFSET, NOISE)
     both = walk(*sources, correlated=True, coloured_noise=COLOURED)
     state, _ = both.reset(KEY)
-    assert {name: value.shape for name, value in state.data.items()} == dict.fromkeys(
-        ("gain", "offset", "step_noise", "coloured_noise"), ()
-    )
+    for name in ("gain", "offset", "step_noise", "coloured_noise"):
+        assert state.data[name].shape == ()
     leaves = [keys.calibration_key(KEY, keys.GAIN), keys.calibration_key(KEY, keys.OFFSET)]
     assert state.data["gain"] == GAIN.sample(leaves[0])
     assert state.data["offset"] == OFFSET.sample(leaves[1])

@@ -15,6 +15,7 @@ import functools
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -116,15 +117,19 @@ class ControlErrors(Wrapper):
             leaf = keys.coloured_noise_key(key, 0)
             data["coloured_noise"] = self.coloured_noise.start(leaf, self._shape, jnp.float32)
         zero = jnp.zeros((), jnp.int32)
-        state = WrappedState(inner, key, zero, {**data, **self._white_noise(key, zero)})
+        if self.step_noise is not None:
+            data["noise_branch"] = keys.step_noise_branch(key)
+            data["step_noise"] = self._white_noise(data["noise_branch"], zero)
+        state = WrappedState(inner, key, zero, data)
         return state, _with_fraction(timestep, jnp.zeros((), jnp.float32))
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
         action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
         applied, fraction = self.applied_action(state, action)
         inner, timestep = self.env.step(state.inner, applied)
-        step = state.step + 1
-        data = {**state.data, **self._white_noise(state.key, step)}
+        step, data = state.step + 1, dict(state.data)
+        if self.step_noise is not None:
+            data["step_noise"] = self._white_noise(data["noise_branch"], step)
         if self.coloured_noise is not None:
             leaf = keys.coloured_noise_key(state.key, step)
             now = data["coloured_noise"]
@@ -145,12 +150,11 @@ class ControlErrors(Wrapper):
         """Shape of one draw: a number for all channels, or one per channel."""
         return () if self.correlated else (self.action_dim,)
 
-    def _white_noise(self, key: Array, step: Array) -> dict[str, Array]:
+    def _white_noise(self, branch: Array, step: Array) -> Array:
         """The noise of a step, drawn one step ahead: it goes into the state and nowhere else, or
         the compiler would repeat its arithmetic for every number that depends on the action."""
-        if self.step_noise is None:
-            return {}
-        return {"step_noise": self._draw(self.step_noise, keys.step_noise_key(key, step))}
+        assert self.step_noise is not None
+        return self._draw(self.step_noise, jax.random.fold_in(branch, step))
 
     def _draw(self, source: Distribution, key: Array) -> Array:
         return source.sample(key, 1.0, self._shape, jnp.float32)
