@@ -30,6 +30,7 @@ TREE = {
     "episode_key": ((4,), (4,)),
     "parameter_key": (("detuning",), (keys.PARAMETER, zlib.crc32(b"detuning"))),
     "calibration_key": ((keys.OFFSET,), (keys.CALIBRATION, keys.OFFSET)),
+    "step_noise_branch": ((), (keys.STEP_NOISE,)),
     "step_noise_key": ((7,), (keys.STEP_NOISE, 7)),
     "measurement_key": ((7, 2), (keys.MEASUREMENT, 7, 2)),
     "coloured_noise_key": ((7,), (keys.COLOURED_NOISE, 7)),
