@@ -1,5 +1,6 @@
 """Checks of a user's model: what must hold for any model, and agreement with a reference."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,11 +57,16 @@ def model_checks(model: Any, reference: Any = None) -> list[Check]:
     checks = [*structure(model), *parameters.model_checks(model)]
     if sound(model):
         label = type(model).__name__
-        cases = {label: Case(label, lambda: probe(model), system=own_system)}
+
+        def make(battery: bool = False) -> Any:
+            # JAX may keep an array in the precision that met it first: none is shared
+            return probe(copy.deepcopy(model), battery)
+
+        cases = {label: Case(label, make, system=own_system)}
         for kind in DYNAMIC:
             checks += kind(cases)
         if has_battery(model):
-            charging = {label: Case(label, lambda: probe(model, True), system=own_system)}
+            charging = {label: Case(label, lambda: make(battery=True), system=own_system)}
             checks += thermodynamics.bounds(charging)
     if reference is not None:
         checks += comparison(model, reference)
