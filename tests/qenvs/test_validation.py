@@ -265,6 +265,27 @@ def test_a_wrong_sign_is_named():
     assert not any(name.startswith(("control", "jump")) for name in found)
 
 
+def from_matrices(sign=1.0, coupling=0.1, decay=0.2):
+    """A transmon of three levels as one drift matrix, its ladder coupled as by a stray field."""
+    a = np.diag(np.sqrt([1.0, 2.0]), k=1)
+    n = a.T @ a
+    drift = 0.3 * n - sign * np.pi * 0.34 * n @ (n - np.eye(3)) + coupling * (a + a.T)
+    drives = [(a + a.T) / 2, 1j * (a.T - a) / 2]
+    return HamiltonianModel.from_operators(drift, drives, [decay * a] if decay else [])
+
+
+def test_a_wrong_sign_within_one_matrix_is_named():
+    ours = from_matrices(-1, coupling=0, decay=0)
+    found = differences(ours, Transmon(detuning_ghz=0.3 / (2 * np.pi)))
+    assert found["drift"] == "drift term 1 of the reference: wrong sign"
+    found = differences(from_matrices(coupling=-0.1), from_matrices())
+    assert found["drift"] == "wrong sign of the entries (0, 1), (1, 0), (1, 2), (2, 1)"
+    found = differences(from_matrices(-1), from_matrices())
+    assert found["drift"] == (
+        "entry (2, 2) is 2.73628, the reference has -1.53628 (energies from level 0)"
+    )
+
+
 def test_a_wrong_sign_of_a_term_that_is_zero_at_first_is_found():
     class Detuned(TwoLevel):
         def drift_terms(self):
@@ -337,6 +358,14 @@ def test_a_reference_may_be_a_function():
     assert list(squared) == ["reference is affine in the controls"]
 
 
+@pytest.mark.parametrize(
+    ("value", "message"), [(0.0, "must give a square matrix"), (1 / 2, "raised ZeroDivisionError")]
+)
+def test_a_function_that_gives_no_hamiltonian_is_refused(value, message):
+    with pytest.raises(ValueError, match=message):
+        list(comparison(TwoLevel(), lambda u: value and value / 0))
+
+
 def test_models_of_different_size_say_so():
     assert differences(Transmon(4), Transmon(3)) == {
         "size": "the dimension is 4, the reference has 3"
@@ -353,8 +382,8 @@ def test_kinds_that_are_no_model_are_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [Transmon(**OPEN), DickeBattery(2, kappa=0.1)])
-def test_a_built_in_model_passes_as_a_users(model):
+@pytest.mark.parametrize("model", [Transmon(**OPEN), DickeBattery(2, kappa=0.1), from_matrices()])
+def test_a_sound_model_passes_as_a_users(model):
     failed = [result for result in validation.validate(model, model) if not result.passed]
     assert failed == []
 
@@ -409,6 +438,7 @@ class Mine(TwoLevel):
         return (-super().control_operators()[0],)
 good = TwoLevel()
 def with_arguments(a, b): ...
+def fails(): raise RuntimeError("no device file")
 not_a_model = 3
 """
 
@@ -433,6 +463,8 @@ def test_a_failed_check_is_exit_code_1_and_is_named(validate, tmp_path):
         (["--model", "my_model:Mine"], "there is no module 'my_model'; did you mean 'my_models'?"),
         (["--model", "qenvs.modles:TwoLevel"], "'qenvs.modles'; did you mean 'models'"),
         (["--model", "my_models"], "must read pkg.mod:ATTR"),
+        (["--model", "./my_models.py:good"], "from the folder of that file it is my_models:good"),
+        (["--model", "my_models:fails"], "'my_models:fails' raised RuntimeError: no device file"),
         (["--model", "my_models:with_arguments"], "it needs a, b"),
         (["--model", "my_models:not_a_model"], "got int"),
         (["--model", "broken:Mine"], "'broken' fails to import: SyntaxError"),

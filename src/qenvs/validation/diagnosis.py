@@ -64,25 +64,62 @@ def matrix_hint(a: np.ndarray, b: np.ndarray, dims: Sequence[int] | None) -> str
 def largest_entry(a: np.ndarray, b: np.ndarray) -> str:
     """Where they differ most."""
     i, j = np.unravel_index(np.argmax(np.abs(a - b)), a.shape)
-    return f"entry ({i}, {j}) is {a[i, j]:.6g}, the reference has {b[i, j]:.6g}"
+    return f"entry ({i}, {j}) is {_number(a[i, j])}, the reference has {_number(b[i, j])}"
+
+
+def _number(value: complex) -> str:
+    return f"{value:.6g}" if np.imag(value) else f"{np.real(value):.6g}"
+
+
+def hamiltonian_entry(a: np.ndarray, b: np.ndarray) -> str:
+    """Where two Hamiltonians differ, with the energies counted from the first level."""
+    a, b = (h - h[0, 0] * np.eye(len(h)) for h in (a, b))
+    different = np.abs(a - b) > ALIKE * np.abs(b).max(initial=0.0)
+    if alike(a[different], -b[different]):
+        places = [f"({i}, {j})" for i, j in np.argwhere(different)]
+        return f"wrong sign of the entries {', '.join(places[:6])}{' ...' * (len(places) > 6)}"
+    return f"{largest_entry(a, b)} (energies from level 0)"
 
 
 def drift(ours: Terms, theirs: Terms) -> str:
     """Why the drifts differ, term by term where that explains it."""
-    hint = _wrong_terms(ours.parts, theirs.drift - ours.drift)
-    whole = hint or matrix_hint(ours.drift, theirs.drift, ours.dims)
-    return whole or largest_entry(ours.drift, theirs.drift)
+    return (
+        _wrong_terms(ours.parts, theirs.drift - ours.drift)
+        or matrix_hint(ours.drift, theirs.drift, ours.dims)
+        or _other_terms(theirs.parts, ours.drift)
+        or hamiltonian_entry(ours.drift, theirs.drift)
+    )
+
+
+def _other_terms(parts: Sequence[np.ndarray], drift: np.ndarray) -> str | None:
+    """The factors of the drift terms of the reference, if the drift is made of those alone."""
+    present = [k for k, part in enumerate(parts) if part.any()]
+    factors = _combination([parts[k] for k in present], drift) if present else None
+    if factors is None:
+        return None
+    wrong = {k: c for k, c in zip(present, factors, strict=True) if abs(c - 1) > ALIKE}
+    return "; ".join(f"drift term {k} of the reference: {_amount(c)}" for k, c in wrong.items())
+
+
+def _amount(c: float) -> str:
+    return "missing" if abs(c) < ALIKE else described(c).removesuffix(" the reference")
+
+
+def _combination(parts: Sequence[np.ndarray], matrix: np.ndarray) -> np.ndarray | None:
+    """Real c with matrix = sum_k c_k parts_k, if there are such."""
+    columns = np.stack([part.reshape(-1) for part in parts], axis=1)
+    flat = matrix.reshape(-1)
+    real = np.concatenate([np.real(columns), np.imag(columns)])
+    found = np.linalg.lstsq(real, np.concatenate([np.real(flat), np.imag(flat)]), rcond=None)[0]
+    return found if alike(columns @ found, flat) else None
 
 
 def _wrong_terms(parts: Sequence[np.ndarray], missing: np.ndarray) -> str | None:
     """The factors that the drift terms lack, if those alone explain the difference."""
     if not parts:
         return None
-    columns = np.stack([part.reshape(-1) for part in parts], axis=1)
-    flat = missing.reshape(-1)
-    real = np.concatenate([np.real(columns), np.imag(columns)])
-    change = np.linalg.lstsq(real, np.concatenate([np.real(flat), np.imag(flat)]), rcond=None)[0]
-    if not alike(columns @ change, flat):
+    change = _combination(parts, missing)
+    if change is None:
         return None
     wrong = {k: 1 + delta for k, delta in enumerate(change) if abs(delta) > ALIKE}
     return "; ".join(_wrong_term(k, wanted) for k, wanted in wrong.items())
@@ -104,7 +141,7 @@ def control(ours: Terms, theirs: Terms, k: int) -> str:
             c = factor(operator, other)
             if c is not None:
                 return _other_control(ours, theirs, k, j, c)
-    return matrix_hint(operator, expected, ours.dims) or largest_entry(operator, expected)
+    return matrix_hint(operator, expected, ours.dims) or hamiltonian_entry(operator, expected)
 
 
 def _other_control(ours: Terms, theirs: Terms, k: int, j: int, c: float) -> str:
@@ -150,4 +187,6 @@ def jump(
                     rate = "" if abs(c - 1) < ALIKE else f"its rate is {described(c)}"
                     name = f"{form} jump {j} of the reference" if form else f"jump {j} otherwise"
                     return ", ".join(filter(None, [name.strip(), basis, rate]))
-    return f"no jump operator of the reference is like it, of {len(free)} left over"
+    if not free:
+        return "the reference has no jump operator left that it could be"
+    return f"like none of the {len(free)} jump operators of the reference that are left"

@@ -24,7 +24,15 @@ def load(path: str) -> Any:
     """
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
-        raise ValueError(f"an import path must read pkg.mod:ATTR, got {path!r}")
+        raise ValueError(
+            f"an import path must read pkg.mod:ATTR, such as my_lab:model, got {path!r}"
+        )
+    if module_name.endswith(".py"):
+        stem = Path(module_name).stem
+        raise ValueError(
+            f"an import path names a module, not a file, got {path!r}; "
+            f"from the folder of that file it is {stem}:{attribute}"
+        )
     with _here_importable():
         module = _module(module_name)
     found: Any = module
@@ -38,7 +46,12 @@ def load(path: str) -> Any:
 
 
 def load_model(path: str) -> Any:
-    """The object at a path; a class or a function without arguments is called."""
+    """The object at a path; a class or a function without arguments is called.
+
+    Raises:
+        ValueError: as `load`, for one that needs arguments, or for one that raises.
+        ImportError: as `load`.
+    """
     found = load(path)
     if not callable(found):
         return found
@@ -48,7 +61,10 @@ def load_model(path: str) -> Any:
             f"{path!r} must be a model, or a class or function that makes one without arguments; "
             f"it needs {', '.join(needed)}"
         )
-    return found()
+    try:
+        return found()
+    except Exception as error:
+        raise ValueError(f"{path!r} raised {type(error).__name__}: {error}") from error
 
 
 def load_reference(path: str) -> Any:

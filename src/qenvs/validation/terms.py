@@ -82,13 +82,29 @@ def terms_of(model: Model, switched_on: Sequence[int] = ()) -> Terms:
 def terms_of_hamiltonian(
     hamiltonian: Callable[[Any], Any], n_controls: int, names: tuple[str, ...]
 ) -> Terms:
-    """Terms of a function that gives H at control amplitudes (n,), which must be affine in them."""
-    given = [hamiltonian(np.zeros(n_controls))]
-    given += [hamiltonian(unit) for unit in np.eye(n_controls)]
+    """Terms of a function that gives H at control amplitudes (n,), which must be affine in them.
+
+    Raises:
+        ValueError: the function raises, or gives no square matrix.
+    """
+    given = [_value(hamiltonian, u) for u in (np.zeros(n_controls), *np.eye(n_controls))]
     drift, *driven = map(matrix_of, given)
     controls = [traceless(h - drift) for h in driven]
     eps = max(map(precision, given))
     return Terms(None, traceless(drift), [traceless(drift)], controls, names, None, eps)
+
+
+def _value(hamiltonian: Callable[[Any], Any], controls: np.ndarray) -> Any:
+    """H at these amplitudes."""
+    try:
+        found = hamiltonian(controls)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the reference raised {problem} at controls {controls}") from error
+    shape = np.shape(as_array(found))
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"the reference must give a square matrix H(controls), got shape {shape}")
+    return found
 
 
 def matrix_of(operator: Any) -> np.ndarray:
