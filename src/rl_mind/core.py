@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, cast
 
 import torch
@@ -89,9 +90,14 @@ Observation: TypeAlias = Tensor | TensorStruct
 """What an environment shows: a tensor, or a `TensorStruct` of named tensors for a Dict space."""
 
 
+@cache
+def _field_names(kind: type[TensorStruct]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 def field_values(struct: TensorStruct) -> dict[str, Any]:
     """Return the fields of one struct, not recursing."""
-    return {name: getattr(struct, name) for name in struct.__dataclass_fields__}
+    return {name: getattr(struct, name) for name in _field_names(type(struct))}
 
 
 def named_leaves(tree: Observation, name: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -113,7 +119,7 @@ def tree_map(fn: Callable[..., Tensor], tree: T, *others: T) -> T:
     if isinstance(tree, Tensor):
         return cast("T", fn(tree, *others))
     mapped = object.__new__(type(tree))
-    for name in tree.__dataclass_fields__:
+    for name in _field_names(type(tree)):
         leaf = tree_map(fn, getattr(tree, name), *(getattr(other, name) for other in others))
         object.__setattr__(mapped, name, leaf)
     return mapped
@@ -160,7 +166,7 @@ def _check_types(trees: Sequence[Observation], name: str = "") -> None:
         where = f" in field `{name}`" if name else ""
         raise TypeError(f"structs of one type can be combined, got {found}{where}")
     if isinstance(trees[0], TensorStruct):
-        for field in trees[0].__dataclass_fields__:
+        for field in _field_names(type(trees[0])):
             children = [getattr(tree, field) for tree in trees]
             _check_types(children, f"{name}.{field}" if name else field)
 

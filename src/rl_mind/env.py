@@ -28,7 +28,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
-from rl_mind._checks import positive_int
+from rl_mind._checks import integer, positive_int
 from rl_mind._spaces import action_encoder, as_tensor, observation_decoder
 from rl_mind._vectorization import Recipe, VectorizationMode, WrapperFn
 from rl_mind.core import Observation, tree_map
@@ -38,7 +38,7 @@ FLOAT, BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 __all__ = ["EnvStep", "Observation", "VecEnv"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EnvStep:
     """What one step of B environments gives; every field has leading dimension B.
 
@@ -68,7 +68,8 @@ class VecEnv:
     Args:
         env_name: a registered Gymnasium id, or "package:id" to import its package first.
         num_envs: the batch size B, at least 1.
-        seed: given to the first `reset`; later resets go on with the same random streams.
+        seed: at least 0, given to the first `reset`; later resets go on with the same random
+            streams.
         same_step_reset: whether an ended episode is reset within its ending step.
         wrappers: callables applied to each sub-environment, the first one innermost.
         vectorization_mode: "sync" steps B separate environments one after the other;
@@ -87,8 +88,8 @@ class VecEnv:
         calls: how many times `reset` or `step` ran, by which collectors know a stale observation.
 
     Tensors that are handed out never change later. Raises ValueError for an unknown id, a mode
-    that is impossible or `num_envs` < 1, TypeError for spaces that are not made of fixed-shape
-    tensors.
+    that is impossible, `num_envs` < 1 or `seed` < 0, TypeError for arguments of another kind and
+    for spaces that are not made of fixed-shape tensors.
 
     >>> env = VecEnv("CartPole-v1", num_envs=2, seed=0)
     >>> env.reset().shape, env.vectorization_mode
@@ -110,6 +111,11 @@ class VecEnv:
         **kwargs: Any,
     ) -> None:
         num_envs = positive_int("num_envs", num_envs)
+        seed = None if seed is None else integer("seed", seed, least=0)
+        if not isinstance(wrappers, Sequence):
+            raise TypeError(
+                f"`wrappers` must be a sequence of callables, got {type(wrappers).__name__}"
+            )
         autoreset = AutoresetMode.SAME_STEP if same_step_reset else AutoresetMode.NEXT_STEP
         recipe = Recipe(env_name, num_envs, autoreset, wrappers, kwargs)
         self.env_name = env_name

@@ -27,7 +27,7 @@ class ScalarWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EvalResult:
     """One evaluation.
 

@@ -45,11 +45,17 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
         source: the trained network, of the same architecture.
         tau: the step, 0 to 1; 1 copies.
 
-    Raises ValueError for `tau` outside [0, 1].
+    Raises ValueError for `tau` outside [0, 1] and for networks whose parameters differ in shape.
     """
     if not 0.0 <= tau <= 1.0:
         raise ValueError(f"`tau` must be in [0, 1], got {tau}")
-    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+    parameters = list(zip(target.parameters(), source.parameters(), strict=True))
+    for old, new in parameters:
+        if old.shape != new.shape:
+            raise ValueError(
+                f"`source` must have parameters of shape {tuple(old.shape)}, got {tuple(new.shape)}"
+            )
+    for old, new in parameters:
         old.lerp_(new, tau)
     for old, new in zip(target.buffers(), source.buffers(), strict=True):
         old.copy_(new)

@@ -1,6 +1,7 @@
 """Structures of tensors, actions and actors."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -83,6 +84,18 @@ def test_set_writes_in_place_and_recurses(index):
     struct.set_(index, new)
     assert struct.inner.gear is before
     assert before[index].tolist() == [50, 51] and len({*before.tolist()} - {50, 51}) == 2
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(TensorStruct):
+    value: Tensor
+    unit: ClassVar[float] = 0.5
+
+
+def test_a_constant_of_the_class_is_no_field():
+    both = Scaled.cat([Scaled(torch.zeros(2)), Scaled(torch.ones(1))])
+    both.set_(0, Scaled(torch.ones(2))[1])
+    assert values(both) == {"value": [1, 0, 1]} and both.to(torch.long).unit == 0.5
 
 
 def test_structs_are_frozen():

