@@ -349,3 +349,22 @@ def test_actions_reach_the_original_and_its_deep_copy(num_envs, backend, monkeyp
             assert np.ravel(played.step(actions)[1])[0] == pytest.approx(
                 float(timestep.reward), abs=1e-6
             )
+
+
+@pytest.mark.claims("G-Q2")
+def test_every_interface_plays_the_same_episode_to_rounding():
+    task = qenvs.make("qubit/StateTransfer-v0", horizon=5, detuning=0.3)
+    pulse = np.random.default_rng(0).uniform(-2, 2, (5, 1)).astype(np.float32)
+    key = jax.random.PRNGKey(0)
+    single, vector = GymnasiumEnv(task), GymnasiumVectorEnv(task, 3)
+    single.reset(seed=0)
+    vector.reset(seed=0)
+    seen = {
+        "rollout": task.rollout(pulse, key)[1],
+        "compiled rollout": jax.jit(task.rollout)(pulse, key)[1],
+        "batch": jax.vmap(lambda k: task.rollout(pulse, k)[1])(jax.random.split(key, 3))[2],
+        "GymnasiumEnv": [single.step(action)[1] for action in pulse],
+        "GymnasiumVectorEnv": [vector.step(np.tile(a, (3, 1)))[1][1] for a in pulse],
+    }
+    for name, rewards in seen.items():
+        np.testing.assert_allclose(rewards, seen["rollout"], atol=4e-7, err_msg=name)
