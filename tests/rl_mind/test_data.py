@@ -101,7 +101,11 @@ def test_structured_observations_pass_through_transitions_and_rollouts():
 
 @pytest.mark.claims("V-ST-6")
 @pytest.mark.parametrize("structured", [False, True])
-@pytest.mark.parametrize("sizes", [[3], [3, 3], [3, 3, 3], [7], [20], [3, 20], [8], [3, 0, 8]])
+@pytest.mark.parametrize(
+    "sizes",
+    [[3], [3, 3], [3, 3, 3], [3, 3, 3, 3], [7], [20], [3, 20], [3, 20, 3, 7], [8], [3, 0, 8]],
+    ids=str,
+)
 def test_TB_6_samples_are_stored_rows_across_the_wrap_around(sizes, structured):
     buffer = ReplayBuffer[Transitions[Action]](capacity=8)
     total = 0
