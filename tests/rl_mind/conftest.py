@@ -3,6 +3,7 @@
 from typing import Any
 
 import gymnasium
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -182,6 +183,21 @@ class BatchedCounter(VectorEnv):
         self.obs[mask, 1:] = (0, -1)
 
 
+class OnJax(BatchedCounter):
+    """The same with arrays of JAX, and the observations it hands out are its own state."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, infos = super().reset(seed=seed)
+        self.held = jnp.array(obs)
+        return self.held, infos
+
+    def step(self, actions):
+        self.obs = np.array(self.held)
+        obs, *rest, infos = super().step(actions)
+        self.held = jnp.array(obs)
+        return self.held, *map(jnp.array, rest), {key: jnp.array(infos[key]) for key in infos}
+
+
 class WithoutFinal(BatchedCounter):
     """A batched environment that forgets to report final observations."""
 
@@ -197,6 +213,7 @@ TOYS: dict[str, dict[str, Any]] = {
     "Tabular": {"entry_point": Tabular},
     "Spaces": {"entry_point": Spaces},
     "Batched": {"entry_point": Counter, "vector_entry_point": BatchedCounter},
+    "OnJax": {"entry_point": Counter, "vector_entry_point": OnJax},
     "Careless": {"entry_point": Counter, "vector_entry_point": WithoutFinal},
     "Wrapped": {
         "entry_point": Counter,

@@ -146,6 +146,19 @@ def test_VE_6_kept_tensors_never_change():
     assert all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True))
 
 
+@MODES
+def test_tensors_share_the_arrays_that_the_batch_gives_away(same_step, monkeypatch):
+    vec = VecEnv(TASK, 4, same_step_reset=same_step)
+    vec.reset()
+    raw = vec.gym_env.step(np.zeros((4, 1), np.float32))
+    monkeypatch.setattr(vec.gym_env, "step", lambda actions: raw)
+    step = vec.step(torch.zeros(4, 1))
+    for array, tensor in zip(
+        raw[:4], (step.obs, step.reward, step.terminated, step.truncated), strict=True
+    ):
+        assert bare(tensor).data_ptr() == array.ctypes.data
+
+
 @pytest.mark.claims("V-RS-5")
 def test_gradients_stop_at_the_environment():
     vec = VecEnv(TASK, 2)

@@ -14,7 +14,7 @@ from rl_mind.core import named_leaves
 from rl_mind.env import EnvStep, Observation, VecEnv
 
 MODES = pytest.mark.parametrize("same_step", [False, True], ids=["next-step", "same-step"])
-COUNTERS = pytest.mark.parametrize("name", ["toy/Counter-v0", "toy/Batched-v0"])
+COUNTERS = pytest.mark.parametrize("name", ["toy/Counter-v0", "toy/Batched-v0", "toy/OnJax-v0"])
 
 
 def acting(number: int, num_envs: int = 2) -> torch.Tensor:
@@ -184,7 +184,9 @@ def test_VE_4_only_ended_rows_get_their_final_observation():
 
 
 @pytest.mark.claims("V-Q13")
-@pytest.mark.parametrize("name", ["toy/Counter-v0", "toy/Batched-v0", "toy/Structured-v0"])
+@pytest.mark.parametrize(
+    "name", ["toy/Counter-v0", "toy/Batched-v0", "toy/OnJax-v0", "toy/Structured-v0"]
+)
 @MODES
 def test_PF_4b_writing_into_obs_leaves_next_obs_alone(name, same_step):
     vec = VecEnv(name, 2, same_step_reset=same_step)
@@ -328,7 +330,9 @@ def test_results_go_to_the_device_asked_for(name, same_step):
 
 
 @pytest.mark.claims("V-Q13")
-@pytest.mark.parametrize("name", ["toy/Counter-v0", "toy/Batched-v0", "toy/Structured-v0"])
+@pytest.mark.parametrize(
+    "name", ["toy/Counter-v0", "toy/Batched-v0", "toy/OnJax-v0", "toy/Structured-v0"]
+)
 @MODES
 def test_VE_6_kept_tensors_never_change(name, same_step):
     vec = VecEnv(name, 2, same_step_reset=same_step)

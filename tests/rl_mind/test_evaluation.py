@@ -60,6 +60,12 @@ def test_results_and_the_best_actor(env):
     assert evaluator.best_actor.skill.item() == 1.0
 
 
+def test_an_equal_result_is_not_better():
+    evaluator = Evaluator(VecEnv("toy/Counter-v0", 2), every=1)
+    results = [evaluator.run_if_needed(steps, Still()) for steps in (1, 2)]
+    assert [result.is_best for result in results if result] == [True, False]
+
+
 def test_the_best_actor_is_a_copy(env):
     evaluator, actor = Evaluator[Push](env, every=1), Push()
     evaluator.run_if_needed(1, actor)
