@@ -157,13 +157,13 @@ class BatchedCounter(VectorEnv):
         self.terminated = np.zeros(num_envs, bool)
         self.truncated = np.zeros(num_envs, bool)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed=None, options=None) -> Any:
         super().reset(seed=seed)
         self.obs[:] = (0, 0, -1)
         self.terminated[:] = False
         return self.obs, {}
 
-    def step(self, actions):
+    def step(self, actions) -> Any:
         assert actions.shape == (self.num_envs,)
         resetting = self.terminated.copy()
         self.obs[:, 1] += 1
@@ -186,12 +186,12 @@ class BatchedCounter(VectorEnv):
 class OnJax(BatchedCounter):
     """The same with arrays of JAX, and the observations it hands out are its own state."""
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed=None, options=None) -> Any:
         obs, infos = super().reset(seed=seed)
         self.held = jnp.array(obs)
         return self.held, infos
 
-    def step(self, actions):
+    def step(self, actions) -> Any:
         self.obs = np.array(self.held)
         obs, *rest, infos = super().step(actions)
         self.held = jnp.array(obs)
