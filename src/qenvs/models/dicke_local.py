@@ -40,8 +40,16 @@ class DickeBatteryLocal(CavityBattery):
     Reference: Shammah et al., Phys. Rev. A 98, 063815 (2018).
 
     Args:
-        n_cells, n_photons, n_max, omega0, omega_c, rwa, kappa, gamma, gamma_phi: as for
-            `DickeBattery`; pumping needs an explicit `n_max`.
+        n_cells: N >= 1.
+        n_photons: photons at the start; None is N.
+        n_max: highest Fock level; None is n_photons with rwa (exact), n_photons + 4 without (not
+            converged: watch `top_fock`). Pumping needs an explicit one.
+        omega0: transition energy of a cell, the unit of energy; > 0.
+        omega_c: cavity frequency >= 0, in units of omega0.
+        rwa: whether counter-rotating terms are left out.
+        kappa: loss rate of the cavity, >= 0.
+        gamma: collective emission rate, >= 0.
+        gamma_phi: collective dephasing rate, >= 0.
         gamma_local: emission rate of each cell, >= 0.
         gamma_phi_local: dephasing rate of each cell, >= 0; its coherence decays at half of it.
         pumping_local: incoherent pumping rate of each cell, >= 0.
