@@ -11,6 +11,7 @@ from qenvs import gates
 from qenvs.dynamics.coordinates import dissipator, liouvillian
 from qenvs.models import Transmon, TwoTransmon
 from qenvs.registration import spec
+from qenvs.tasks import cross_resonance
 
 RNG = np.random.default_rng(0)
 GATES = [gates.X, gates.Y, gates.Z, gates.H, gates.S, gates.T, gates.SX]
@@ -124,6 +125,13 @@ def test_PH_7_coherence_time():
     with pytest.raises(ValueError, match="t2_us"):
         Transmon(t1_us=1.0, t2_us=2.1)
     assert len(Transmon(t1_us=1.0, t2_us=2.0).active_jumps()) == 1
+
+
+@pytest.mark.parametrize("name", ["coupling_ghz", "detuning_ghz", "anharmonicity_c_ghz"])
+def test_cross_resonance_pulse_is_finite_where_perturbation_theory_is_not(name):
+    env = qenvs.make("transmon/CRGate-v0", **{name: 0.0})
+    first = cross_resonance.first_guess(env, ramp=0.3)
+    assert np.all(np.abs(first[:2]) < float(env.action_bound))  # false for NaN
 
 
 @pytest.mark.parametrize(
