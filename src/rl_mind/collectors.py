@@ -34,7 +34,7 @@ class TransitionCollector(Generic[A_co]):
     """
 
     def __init__(self, env: VecEnv, actor: Policy[A_co]) -> None:
-        self.steps = 0
+        self.steps: int = 0
         self._stepper = _Stepper(env, actor)
 
     def collect(self, n_steps: int) -> Transitions[A_co]:
@@ -72,7 +72,7 @@ class RolloutCollector(Generic[A_co]):
                 "RolloutCollector needs every step to be a transition, but the environment spends "
                 "a step on each reset: build it with VecEnv(..., same_step_reset=True)"
             )
-        self.steps = 0
+        self.steps: int = 0
         self._stepper = _Stepper(env, actor)
 
     def collect(self, n_steps: int) -> Rollout[A_co]:
@@ -101,7 +101,7 @@ class EpisodeCollector(Generic[A_co]):
     """
 
     def __init__(self, env: VecEnv, actor: Policy[A_co]) -> None:
-        self.steps = 0
+        self.steps: int = 0
         self._stepper = _Stepper(env, actor)
 
     def collect(self, n_episodes: int) -> list[Episode[A_co]]:

@@ -114,8 +114,8 @@ class ReplayBuffer(Generic[S]):
     """
 
     def __init__(self, capacity: int, device: torch.device | str = "cpu") -> None:
-        self.capacity = positive_int("capacity", capacity)
-        self.device = torch.device(device)
+        self.capacity: int = positive_int("capacity", capacity)
+        self.device: torch.device = torch.device(device)
         self._rows: S | None = None
         self._next = 0
         self._len = 0

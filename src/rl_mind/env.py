@@ -123,15 +123,16 @@ class VecEnv:
         self.same_step_reset = same_step_reset
         self.wrappers = wrappers
         self.env_kwargs = kwargs
-        self.device = torch.device(device)
-        self.gym_env: VectorEnv
+        self.device: torch.device = torch.device(device)
+        self.gym_env: VectorEnv[Any, Any, Any]
+        self.vectorization_reason: str
         self.gym_env, self.vectorization_mode, self.vectorization_reason = recipe.build(
             vectorization_mode
         )
         # Gymnasium's word for "what I return is yours": then sharing memory is safe.
         self._copy = getattr(self.gym_env, "copy", False) is not True
         self._seed = seed
-        self.calls = 0
+        self.calls: int = 0
         self._ended: np.ndarray | None = None
         try:
             self._encode = action_encoder(self.gym_env.single_action_space, num_envs)

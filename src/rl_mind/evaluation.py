@@ -70,10 +70,10 @@ class Evaluator(Generic[P]):
         writer: ScalarWriter | None = None,
     ) -> None:
         self.env = env
-        self.every = positive_int("every", every)
-        self.n_episodes = env.num_envs if n_episodes is None else n_episodes
+        self.every: int = positive_int("every", every)
+        self.n_episodes: int = env.num_envs if n_episodes is None else n_episodes
         self.history: list[EvalResult] = []
-        self.best_reward = float("-inf")
+        self.best_reward: float = float("-inf")
         self._best_actor: P | None = None
         self._writer = writer
 

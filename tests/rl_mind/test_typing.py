@@ -1,6 +1,7 @@
 """The types of actors flow into batches: right uses pass the type checker, wrong ones do not."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -129,6 +130,22 @@ def flagged(tmp_path_factory) -> dict[int, list[str]]:
     for report in json.loads(done.stdout)["generalDiagnostics"]:
         found.setdefault(report["range"]["start"]["line"], []).append(report["message"])
     return found
+
+
+def test_nothing_public_is_left_to_inference(tmp_path):
+    pytest.importorskip("pyright")
+    command = [sys.executable, "-m", "pyright", "--verifytypes", "rl_mind", "--ignoreexternal"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [*command, "--outputjson"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+    )
+    found = json.loads(done.stdout)["typeCompleteness"]
+    vague = [symbol["name"] for symbol in found["symbols"] if not symbol["isTypeKnown"]]
+    assert vague == [] and len(found["symbols"]) > 150 and found["completenessScore"] == 1
 
 
 def test_right_uses_are_accepted_and_wrong_ones_flagged(flagged):
