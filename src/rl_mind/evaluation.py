@@ -123,10 +123,15 @@ class Evaluator(Generic[P]):
         return self._best_actor
 
     def visualize_best(self, max_frames: int = 1000) -> Frames:
-        """Return the images of an episode of the best actor; a notebook plays them."""
+        """Return the last images of an episode of the best actor; a notebook plays them."""
         return episode_frames(self.env, self.best_actor.act, max_frames)
 
-    def record_video(self, path: str | Path, actor: P | None = None) -> Path:
-        """Write a video of one episode of `actor`, by default the best one, and return its path."""
+    def record_video(
+        self, path: str | Path, actor: P | None = None, max_frames: int = 1000
+    ) -> Path:
+        """Write a video of an episode of `actor`, by default the best one, and return its path.
+
+        It holds the last `max_frames` images.
+        """
         chosen = self.best_actor if actor is None else actor
-        return episode_frames(self.env, chosen.act).save(path)
+        return episode_frames(self.env, chosen.act, max_frames).save(path)

@@ -135,6 +135,8 @@ def test_video_of_the_best_actor_or_of_another(tmp_path):
         with image.open(path) as video:
             assert video.n_frames == 6 and video.size == (12, 8)
             assert video.info["duration"] == 40  # 25 images per second
+    with image.open(evaluator.record_video(path, max_frames=2)) as video:
+        assert video.n_frames == 2
 
 
 def test_every_must_be_positive():
