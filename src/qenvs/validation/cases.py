@@ -17,7 +17,6 @@ from qenvs.dynamics import (
     StateCoordinates,
     SuperoperatorCoordinates,
 )
-from qenvs.models.battery import BlockModel
 from qenvs.models.dicke import CavityBattery
 from qenvs.validation.results import double_precision
 
@@ -164,11 +163,6 @@ class Case:
     @functools.cached_property
     def _run(self) -> Any:
         return jax.jit(player(self.env))
-
-    @property
-    def has_float32_twin(self) -> bool:
-        """Whether it is played in float32 too, which JAX 0.10 cannot do with blocks after x64."""
-        return self.thorough and not isinstance(self.model, BlockModel)
 
     @functools.cached_property
     def gradient(self) -> Any:

@@ -23,7 +23,7 @@ def checks(cases: dict[str, Case]) -> Iterator[Check]:
         "total spin J^2 is constant": (total_spin, _is_collective),
         "excitations are exchanged, not made": (excitations, _conserves_excitations),
         "parity of the excitations is constant": (parity, _conserves_parity),
-        f"{LONG} float32 steps keep it physical": (long_run, lambda c: c.has_float32_twin),
+        f"{LONG} float32 steps keep it physical": (long_run, lambda c: c.thorough),
     }
     for name, (law, holds) in laws.items():
         for case in cases.values():

@@ -21,8 +21,7 @@ def checks(cases: dict[str, Case]) -> Iterator[Check]:
     }
     for name, measure in named.items():
         for case in cases.values():
-            wanted = case.has_float32_twin if measure is single_precision else case.thorough
-            if wanted:
+            if case.thorough:
                 label = case.label
                 yield Check(name, label, "transformations", lambda c=case, f=measure: f(c))
 
