@@ -11,6 +11,8 @@ LOWEST := .venv-lowest/bin
 # the wrappers' tests, and the published snippets
 LOWEST_TESTS = $(wildcard tests/qenvs/test_gymnasium*.py tests/qenvs/test_vector*.py tests/qenvs/test_autoreset.py) tests/seeds
 PYTEST_ARGS ?=
+# With a process per core, threads in each only wait for one another.
+ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # a file stays in one process, which shares its compiled fixtures
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 BENCH_ARGS ?=
@@ -25,7 +27,7 @@ demo: .venv/.demo  ## Learn a pulse: train an agent, optimise by gradient, print
 	@$(BIN)/qenvs demo
 
 test: .venv/.test  ## Run the tests, all but the slow ones (PYTEST_ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
+	@$(ONE_THREAD) $(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-all: .venv/.test  ## Run every test
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -57,6 +57,8 @@ def _options(
 
 def main() -> None:
     """Run the command line of this process and end it."""
+    # the matrices are small: threads of SciPy's BLAS only wait for each other on a busy machine
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = run(sys.argv[1:])
     if code == results.INTERRUPTED:
         # a computation may still be running in a thread of JAX, which a tidy exit crashes into

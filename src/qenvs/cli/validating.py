@@ -1,6 +1,5 @@
 """`qenvs validate`: the physics of the built-in models, or of your own, as checks."""
 
-import os
 import time
 from typing import Annotated, Any
 
@@ -61,8 +60,6 @@ def validate(
 
 def _checks(model: str | None, reference: str | None) -> list[Any]:
     """The checks to run; a usage error for a path that leads nowhere."""
-    # the matrices are small: threads of SciPy's BLAS only wait for each other on a busy machine
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from qenvs.validation import built_in_checks
     from qenvs.validation.loading import load_model, load_reference
     from qenvs.validation.own import model_checks
