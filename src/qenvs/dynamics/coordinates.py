@@ -92,15 +92,21 @@ def apply_known(matrix: np.ndarray | Array, x: Array) -> Array:
     if not isinstance(matrix, np.ndarray) or np.count_nonzero(matrix) > UNROLL_LIMIT:
         return jnp.asarray(matrix, x.dtype) @ x
     zero = jnp.zeros((), x.dtype)
-    sums = [sum((float(row[j]) * x[j] for j in np.flatnonzero(row)), zero) for row in matrix]
+    # plain integers: an entry is sliced, where NumPy's would be gathered
+    sums = [sum((float(row[j]) * x[j] for j in _nonzeros(row)), zero) for row in matrix]
     return jnp.stack(sums)
+
+
+def _nonzeros(row: np.ndarray) -> list[int]:
+    return np.flatnonzero(row).tolist()
 
 
 def _quadratic(matrix: np.ndarray, x: Array) -> Array:
     """x^T Q x of a known symmetric matrix with few nonzeros, written out."""
     rows, columns = np.nonzero(np.triu(matrix))
     weights = np.where(rows == columns, 1.0, 2.0) * matrix[rows, columns]
-    terms = (float(w) * (x[i] * x[j]) for w, i, j in zip(weights, rows, columns, strict=True))
+    entries = zip(weights.tolist(), rows.tolist(), columns.tolist(), strict=True)
+    terms = (w * (x[i] * x[j]) for w, i, j in entries)
     return sum(terms, jnp.zeros((), x.dtype))
 
 

@@ -68,8 +68,8 @@ class EnvState:
         cls, x: Array, step: Array | int, dt: Array, value: Array, coordinates: Coordinates
     ) -> "EnvState":
         """The state with these parts, in the dtype of `x`."""
-        rest = jnp.stack([jnp.asarray(part, x.dtype) for part in (step, dt, value)])
-        return cls(jnp.concatenate([x.reshape(-1), rest]), coordinates)
+        rest = [jnp.asarray(part, x.dtype)[None] for part in (step, dt, value)]
+        return cls(jnp.concatenate([x.reshape(-1), *rest]), coordinates)
 
     @property
     def base(self) -> "EnvState":
@@ -292,8 +292,8 @@ class ControlEnvironment(Environment):
         return state, self._timestep(state, jnp.zeros((), state.x.dtype))
 
     def _initial(self) -> EnvState:
-        x = self.generator.coordinates.encode(jnp.asarray(self.initial_object()))
-        x = x.astype(jnp.result_type(float))
+        x = self.generator.coordinates.encode(self.initial_object())
+        x = jnp.asarray(x, jnp.result_type(float))
         return EnvState.of(x, 0, self.dt, self.quantity(x), self.generator.coordinates)
 
     def step(self, state: EnvState, action: Array) -> tuple[EnvState, TimeStep]:
