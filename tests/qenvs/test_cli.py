@@ -324,6 +324,17 @@ def test_an_interrupted_search_says_how_to_go_on(qenvs_command, monkeypatch):
     assert pulses.load(resume[3]).actions.shape == (8, 1)
 
 
+def test_a_command_with_nothing_to_resume_says_that_it_was_interrupted(qenvs_command, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qenvs.registration.make", interrupt)
+    monkeypatch.setattr("qenvs.make", interrupt)
+    assert qenvs_command("run", TASK) == (130, "", "qenvs: interrupted\n")
+    error = json.loads(qenvs_command("run", TASK, "--json")[2])["error"]
+    assert error == {"type": "interrupted", "message": "interrupted", "exit_code": 130}
+
+
 # --- train and demo ---
 
 SMALL = [

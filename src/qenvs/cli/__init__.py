@@ -73,9 +73,11 @@ def run(words: list[str]) -> int:
     words = list(words) or ["--help"]
     as_json = "--json" in words
     try:
-        return int(app(words, prog_name="qenvs", standalone_mode=False) or 0)
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail(as_json, "interrupted", "interrupted", results.INTERRUPTED)
+        code = int(app(words, prog_name="qenvs", standalone_mode=False) or 0)
+    except SystemExit as end:  # of a command that has said how to go on
+        return int(end.code or 0)
+    except typer.Abort:
+        code = results.INTERRUPTED
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing is left to flush
         return 1
@@ -85,6 +87,9 @@ def run(words: list[str]) -> int:
         if not _is_expected(error) and not as_json:
             traceback.print_exc()
         return _fail(as_json, type(error).__name__, _describe(error), 1)
+    # Typer turns Ctrl-C into this code without a word
+    interrupted = code == results.INTERRUPTED
+    return _fail(as_json, "interrupted", "interrupted", code) if interrupted else code
 
 
 def _usage_message(error: Any) -> str:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from qenvs import __version__
 from qenvs.cli import output
 
@@ -193,4 +191,4 @@ def interruptible(folder: Path, again: list[str], as_json: bool) -> Iterator[Non
             output.note(json.dumps({"error": fields}))
         else:
             output.note(f"\nInterrupted. Results so far: {folder}\nTo go on: {command}")
-        raise typer.Exit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
