@@ -64,6 +64,21 @@ def integer(name: str, value: Any, minimum: int | None = None) -> int:
     return number
 
 
+MAX_HORIZON = 2**24
+"""Largest number of steps that a float32 counts one by one."""
+
+
+def horizon(value: Any) -> int:
+    """A number of steps as an int; ValueError outside 1 ... `MAX_HORIZON`."""
+    steps = integer("horizon", value, minimum=1)
+    if steps > MAX_HORIZON:
+        raise ValueError(
+            f"`horizon` must be <= {MAX_HORIZON}, up to which float32 counts steps, got {steps}; "
+            "take fewer steps of a longer dt"
+        )
+    return steps
+
+
 def shape(name: str, value: Any, expected: Sequence[int]) -> Any:
     """`value`, if it has the expected shape; ValueError naming both otherwise."""
     got = np.shape(value)

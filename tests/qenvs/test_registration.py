@@ -80,6 +80,11 @@ def test_unknown_arguments_list_the_near_ones():
     ("kwargs", "error", "match"),
     [
         ({"horizon": 0}, ValueError, "`horizon` must be >= 1, got 0"),
+        (
+            {"horizon": 2**24 + 1},
+            ValueError,
+            "`horizon` must be <= 16777216, .* got 16777217; .*dt",
+        ),
         ({"horizon": 2.5}, TypeError, "`horizon` must be an integer"),
         ({"dt": 0}, ValueError, "`dt` must be > 0"),
         ({"dt": np.nan}, ValueError, "`dt` must be finite"),

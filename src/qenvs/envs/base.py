@@ -234,7 +234,7 @@ class ControlEnvironment(Environment):
     length: int | None = eqx.field(init=False, static=True)
 
     def __post_init__(self) -> None:
-        self.horizon = _checks.integer("horizon", self.horizon, minimum=1)
+        self.horizon = _checks.horizon(self.horizon)
         self.dt = _checks.positive("dt", _checks.as_parameter(self.dt))
         bound = _checks.as_parameter(self.action_bound)
         self.action_bound = _checks.positive("action_bound", bound)

@@ -44,7 +44,7 @@ class Packing:
 
     def __init__(self, example: Any, batch: tuple[int, ...], start: int = 0) -> None:
         self._slots: list[tuple[slice, np.dtype, tuple[int, ...]]] = []
-        self._batch, self._start = batch, start
+        self._batch = batch
         leaves, self._treedef = jax.tree_util.tree_flatten_with_path(example)
         for path, leaf in leaves:
             words = _words_per_item(leaf.dtype, jax.tree_util.keystr(path)) * leaf.size
