@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # plots are drawn without a screen
 
@@ -17,3 +18,17 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def qenvs_command(capsys, monkeypatch, tmp_path):
+    """Runs the command in a folder of its own: (exit code, standard output, standard error)."""
+    from qenvs import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = cli.run(list(words))
+        return code, *capsys.readouterr()
+
+    return run

@@ -16,18 +16,6 @@ TASK = "qubit/StateTransfer-v0"
 COMMANDS = "list info run train optimize evaluate validate demo doctor".split()
 
 
-@pytest.fixture
-def qenvs_command(capsys, monkeypatch, tmp_path):
-    """Runs the command in a folder of its own: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = cli.run(list(words))
-        return code, *capsys.readouterr()
-
-    return run
-
-
 def in_a_process(*words: str, cwd=None, before="pass") -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, after the statement `before`."""
     command = [sys.executable, "-c", f"from qenvs import cli\n{before}\ncli.main()", *words]

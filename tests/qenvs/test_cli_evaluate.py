@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qenvs
-from qenvs import cli, controllers, plots, pulses, robust
+from qenvs import controllers, plots, pulses, robust
 from qenvs.cli import evaluating, uncertainty
 from qenvs.controllers.policy import MLP
 from qenvs.distributions import Normal, OrnsteinUhlenbeck, TruncatedNormal, Uniform
@@ -17,18 +17,6 @@ from qenvs.wrappers import ControlErrors, ObservationModel, ParameterRandomizati
 
 TASK = "qubit/StateTransfer-v0"
 UNCERTAIN = ("--randomize", "detuning=normal:0.3", "--control-noise", "normal:0.1")
-
-
-@pytest.fixture
-def qenvs_command(capsys, monkeypatch, tmp_path):
-    """Runs the command in a folder of its own: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = cli.run(list(words))
-        return code, *capsys.readouterr()
-
-    return run
 
 
 # --- syntax ---
