@@ -55,12 +55,7 @@ def calibration_key(episode_key: Array, tag: int) -> Array:
 
 def step_noise_key(episode_key: Array, step: int | Array) -> Array:
     """Key of the control noise of step `step` (counted from 0)."""
-    return _leaf(step_noise_branch(episode_key), step)
-
-
-def step_noise_branch(episode_key: Array) -> Array:
-    """Key into which the number of a step is folded for its control noise."""
-    return _leaf(episode_key, STEP_NOISE)
+    return _leaf(episode_key, STEP_NOISE, step)
 
 
 def measurement_key(episode_key: Array, time: int | Array, observable: int | Array) -> Array:

@@ -30,7 +30,6 @@ TREE = {
     "episode_key": ((4,), (4,)),
     "parameter_key": (("detuning",), (keys.PARAMETER, zlib.crc32(b"detuning"))),
     "calibration_key": ((keys.OFFSET,), (keys.CALIBRATION, keys.OFFSET)),
-    "step_noise_branch": ((), (keys.STEP_NOISE,)),
     "step_noise_key": ((7,), (keys.STEP_NOISE, 7)),
     "measurement_key": ((7, 2), (keys.MEASUREMENT, 7, 2)),
     "coloured_noise_key": ((7,), (keys.COLOURED_NOISE, 7)),
@@ -150,11 +149,11 @@ def drawn(env, n):
 
     def advance(state, _):
         state, timestep = env.step(state, jnp.full(1, 0.9))
-        return state, (draws_of(state), timestep.observation[0])
+        return state, (draws_of(env, state), timestep.observation[0])
 
     def episode(key):
         state, opening = env.reset(key)
-        first = draws_of(state)
+        first = draws_of(env, state)
         state, (later, shown) = jax.lax.scan(advance, state, None, 2)
         noise = {f"{n}, {k + 1}": later[n][k] for n in later if "noise" in n for k in range(2)}
         exact = env.diagnostics(state)["p1"]
@@ -169,11 +168,12 @@ def drawn(env, n):
     return {k: np.asarray(v).reshape(n) for k, v in jax.jit(jax.vmap(episode))(episodes).items()}
 
 
-def draws_of(state):
-    """Random numbers in the data of every level of a state."""
-    found = {}
+def draws_of(env, state):
+    """Random numbers in the data of every level of a state, and the noise of the next step."""
+    noise = env.white_noise(state.inner)
+    found = {} if noise is None else {"step_noise": noise}
     while hasattr(state, "data"):
-        names = [n for n in state.data if "value" not in n and n != "noise_branch"]
+        names = [n for n in state.data if "value" not in n]
         found |= {name: state.data[name] for name in names}
         state = state.inner
     return found
@@ -266,7 +266,7 @@ def test_RN_6_an_episode_is_the_same_in_double_precision():
             def play(key):
                 state, opening = env.reset(key)
                 state, later = jax.lax.scan(env.step, state, np.array([[0.9], [-0.4]], np.float32))
-                return draws_of(state), opening.observation, later.observation, later.reward
+                return draws_of(env, state), opening.observation, later.observation, later.reward
 
             numbers, *shown = play(jax.random.PRNGKey(9))
             return {n: np.asarray(v, float) for n, v in numbers.items()}, list(map(np.array, shown))

@@ -25,6 +25,7 @@ import numpy as np
 from equinox.internal import while_loop
 from jax import Array
 
+from qenvs._apart import apart
 from qenvs._checks import is_concrete
 from qenvs.dynamics.coordinates import (
     Coordinates,
@@ -277,20 +278,32 @@ def _rotate(
 
     A component that is known to vanish costs nothing.
     """
-    h0, *h = (_combine(weights, coefficients, dt, x.dtype) for weights in pauli.T)
-    square = sum((k * k for k in h if k is not None), jnp.zeros((), x.dtype))
-    cosine, sinc = cos_sinc(square, None if length is None else 2.0 ** (length / 2))
+    h0, cosine, sines = apart(_half_angles)(pauli, coefficients, dt, x.dtype, length)
     r0, r1, i0, i1 = x
     turned = (i1, i0, -r1, -r0), (-r1, r0, -i1, i0), (i0, -i1, -r0, r1)  # -i sigma_k x
     moved = [cosine * entry for entry in x]
-    for k, by_sigma in zip(h, turned, strict=True):
-        if k is not None:
-            moved = [entry + sinc * k * t for entry, t in zip(moved, by_sigma, strict=True)]
+    for sine, by_sigma in zip(sines, turned, strict=True):
+        if sine is not None:
+            moved = [entry + sine * t for entry, t in zip(moved, by_sigma, strict=True)]
     if h0 is not None:
         (r0, r1, i0, i1), cosine, sine = moved, jnp.cos(h0), jnp.sin(h0)
         moved = [cosine * r0 + sine * i0, cosine * r1 + sine * i1]
         moved += [cosine * i0 - sine * r0, cosine * i1 - sine * r1]
     return jnp.stack(moved)
+
+
+def _half_angles(
+    pauli: np.ndarray,
+    coefficients: Sequence[Array | float],
+    dt: Array | float,
+    dtype: np.dtype,
+    length: int | None,
+) -> tuple[Array | None, Array, list[Array | None]]:
+    """dt h0, cos|dt h| and h_k sin|dt h| / |h|; None is known to be 0."""
+    h0, *h = (_combine(weights, coefficients, dt, dtype) for weights in pauli.T)
+    square = sum((k * k for k in h if k is not None), jnp.zeros((), dtype))
+    cosine, sinc = cos_sinc(square, None if length is None else 2.0 ** (length / 2))
+    return h0, cosine, [None if k is None else sinc * k for k in h]
 
 
 def _combine(

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 
 from qenvs import _checks
+from qenvs._apart import apart
 from qenvs.dynamics import (
     Coordinates,
     DensityCoordinates,
@@ -304,7 +305,7 @@ class ControlEnvironment(Environment):
         # XLA would fuse the dynamics into observation, reward and each info and compute them again
         x = jax.lax.optimization_barrier(moved)
         new = EnvState.of(x, state.step + 1, state.dt, self.quantity(x), state.coordinates)
-        return new, self._timestep(new, new.value - state.value)
+        return new, apart(self._timestep)(new, new.value - state.value)
 
     def diagnostics(self, state: EnvState) -> dict[str, Array]:
         is_state = isinstance(state.coordinates, StateCoordinates)

@@ -136,14 +136,14 @@ class _Tally(Wrapper):
         data = {"return": jnp.zeros_like(timestep.reward)}
         if "clip_fraction" in timestep.info:
             data["clipped"] = jnp.zeros((), jnp.float32)
-        return WrappedState(inner, key, jnp.zeros((), jnp.int32), data), timestep
+        return WrappedState.begun(inner, key, data), timestep
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action)
         data = {"return": state.data["return"] + timestep.reward}
         if "clipped" in state.data:
             data["clipped"] = state.data["clipped"] + timestep.info["clip_fraction"]
-        return WrappedState(inner, state.key, state.step + 1, data), timestep
+        return state.moved(inner, data), timestep
 
 
 def _outcome(state: WrappedState) -> tuple[Array, ...]:

@@ -15,11 +15,12 @@ import functools
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from qenvs import _checks, keys
+from qenvs._apart import apart
+from qenvs._threefry import unrolled
 from qenvs.distributions import Distribution, OrnsteinUhlenbeck
 from qenvs.envs.base import TimeStep
 from qenvs.wrappers.core import WrappedState, Wrapper, layers
@@ -106,55 +107,50 @@ class ControlErrors(Wrapper):
 
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        data = {}
+        data, episode = {}, unrolled(key)
         if self.amplitude_scale is not None:
-            leaf = keys.calibration_key(key, keys.GAIN)
+            leaf = keys.calibration_key(episode, keys.GAIN)
             data["gain"] = self._draw(self.amplitude_scale, leaf)
         if self.offset is not None:
-            leaf = keys.calibration_key(key, keys.OFFSET)
+            leaf = keys.calibration_key(episode, keys.OFFSET)
             data["offset"] = self._draw(self.offset, leaf)
         if self.coloured_noise is not None:
-            leaf = keys.coloured_noise_key(key, 0)
+            leaf = keys.coloured_noise_key(episode, 0)
             data["coloured_noise"] = self.coloured_noise.start(leaf, self._shape, jnp.float32)
-        zero = jnp.zeros((), jnp.int32)
-        if self.step_noise is not None:
-            data["noise_branch"] = keys.step_noise_branch(key)
-            data["step_noise"] = self._white_noise(data["noise_branch"], zero)
-        state = WrappedState(inner, key, zero, data)
+        state = WrappedState.begun(inner, key, data)
         return state, _with_fraction(timestep, jnp.zeros((), jnp.float32))
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
         action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
-        applied, fraction = self.applied_action(state, action)
-        inner, timestep = self.env.step(state.inner, applied)
-        step, data = state.step + 1, dict(state.data)
-        if self.step_noise is not None:
-            data["step_noise"] = self._white_noise(data["noise_branch"], step)
+        applied, fraction = apart(self.applied_action)(state, action)
+        inner, timestep = apart(self.env.step)(state.inner, applied)
+        data = dict(state.data)
         if self.coloured_noise is not None:
-            leaf = keys.coloured_noise_key(state.key, step)
+            leaf = keys.coloured_noise_key(unrolled(state.key), state.step + 1)
             now = data["coloured_noise"]
             data["coloured_noise"] = self.coloured_noise.advance(leaf, now, self._shape, self.dt)
-        state = WrappedState(inner, state.key, step, data)
-        return state, _with_fraction(timestep, fraction.astype(jnp.float32))
+        return state.moved(inner, data), _with_fraction(timestep, fraction.astype(jnp.float32))
 
     def applied_action(self, state: WrappedState, action: Array) -> tuple[Array, Array]:
         """What the next step sends to the inner environment, and the clipped fraction."""
         data = state.data
-        noise = [data[name] for name in ("step_noise", "coloured_noise") if name in data]
-        total = functools.reduce(jnp.add, noise) if noise else None
+        noise = [apart(self.white_noise)(state), data.get("coloured_noise")]
+        known = [part for part in noise if part is not None]
+        total = functools.reduce(jnp.add, known) if known else None
         gain, offset = data.get("gain"), data.get("offset")
         return apply_control_errors(action, gain, offset, total, self.action_bound)
+
+    def white_noise(self, state: WrappedState) -> Array | None:
+        """The relative noise xi_k of the next step, None if there is none."""
+        if self.step_noise is None:
+            return None
+        leaf = keys.step_noise_key(unrolled(state.key), state.step)
+        return self._draw(self.step_noise, leaf)
 
     @property
     def _shape(self) -> tuple[int, ...]:
         """Shape of one draw: a number for all channels, or one per channel."""
         return () if self.correlated else (self.action_dim,)
-
-    def _white_noise(self, branch: Array, step: Array) -> Array:
-        """The noise of a step, drawn one step ahead: it goes into the state and nowhere else, or
-        the compiler would repeat its arithmetic for every number that depends on the action."""
-        assert self.step_noise is not None
-        return self._draw(self.step_noise, jax.random.fold_in(branch, step))
 
     def _draw(self, source: Distribution, key: Array) -> Array:
         return source.sample(key, 1.0, self._shape, jnp.float32)

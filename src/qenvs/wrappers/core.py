@@ -14,23 +14,58 @@ import jax.numpy as jnp
 from jax import Array
 
 from qenvs import keys
+from qenvs._apart import apart
 from qenvs.envs.base import Environment, EnvState, TimeStep
 
 
 class WrappedState(eqx.Module):
     """State of a wrapped environment.
 
-    Attributes:
+    Args:
         inner: state of the wrapped environment (an `EnvState` or another `WrappedState`).
-        key: key received in `reset`, the same on every level.
-        step: number of steps taken in this episode.
-        data: the wrapper's own episode data, name -> array.
+        key: key received in `reset`; None if `inner` has it, as the states of wrappers do.
+        step: number of steps taken in this episode; None if `inner` counts them.
+        data: the wrapper's own episode data, name -> array; None is no data.
+
+    What `inner` has is not stored again: each array costs time in every step.
     """
 
     inner: Any
-    key: Array
-    step: Array
     data: dict[str, Array]
+    _key: Array | None
+    _step: Array | None
+
+    def __init__(
+        self,
+        inner: Any,
+        key: Array | None = None,
+        step: Array | None = None,
+        data: dict[str, Array] | None = None,
+    ) -> None:
+        self.inner, self.data = inner, data or {}
+        self._key, self._step = key, step
+
+    @classmethod
+    def begun(cls, inner: Any, key: Array, data: dict[str, Array] | None = None) -> "WrappedState":
+        """The state that `reset(key)` of a wrapper returns."""
+        kept = None if isinstance(inner, WrappedState) else key
+        count = None if hasattr(inner, "step") else jnp.zeros((), jnp.int32)
+        return cls(inner, kept, count, data)
+
+    def moved(self, inner: Any, data: dict[str, Array] | None = None) -> "WrappedState":
+        """The state one step later, around `inner`; `data` None keeps the data."""
+        count = None if self._step is None else self._step + 1
+        return WrappedState(inner, self._key, count, self.data if data is None else data)
+
+    @property
+    def key(self) -> Array:
+        """Key received in `reset`, the same on every level."""
+        return self.inner.key if self._key is None else self._key
+
+    @property
+    def step(self) -> Array:
+        """Number of steps taken in this episode."""
+        return self.inner.step if self._step is None else self._step
 
     @property
     def base(self) -> EnvState:
@@ -97,11 +132,11 @@ class Wrapper(Environment):
 
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        return WrappedState(inner, key, jnp.zeros((), jnp.int32), {}), timestep
+        return WrappedState.begun(inner, key), timestep
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
-        inner, timestep = self.env.step(state.inner, action)
-        return WrappedState(inner, state.key, state.step + 1, state.data), timestep
+        inner, timestep = apart(self.env.step)(state.inner, action)
+        return state.moved(inner), timestep
 
     def in_episode(self, run_key: Array, index: int | Array) -> "Wrapper":
         """This environment as it is in episode `index` of a run: what drifts has moved on."""
@@ -142,13 +177,12 @@ class EpisodeStatistics(Wrapper):
 
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        state = WrappedState(inner, key, jnp.zeros((), jnp.int32), {"return": timestep.reward})
+        state = WrappedState.begun(inner, key, {"return": timestep.reward})
         return state, _with_statistics(state, timestep)
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
-        inner, timestep = self.env.step(state.inner, action)
-        data = {"return": state.data["return"] + timestep.reward}
-        state = WrappedState(inner, state.key, state.step + 1, data)
+        inner, timestep = apart(self.env.step)(state.inner, action)
+        state = state.moved(inner, {"return": state.data["return"] + timestep.reward})
         return state, _with_statistics(state, timestep)
 
 
@@ -168,20 +202,18 @@ class AutoReset(Wrapper):
 
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = begin(self.env, key, 0)
-        zero = jnp.zeros((), jnp.int32)
-        return WrappedState(inner, key, zero, {"episode": zero}), _with_final(timestep)
+        data = {"episode": jnp.zeros((), jnp.int32)}
+        return WrappedState(inner, key, data=data), _with_final(timestep)
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
-        inner, timestep = self.env.step(state.inner, action)
+        inner, timestep = apart(self.env.step)(state.inner, action)
         episode = state.data["episode"] + timestep.done
         fresh, opening = begin(self.env, state.key, episode)
 
-        zero = jnp.zeros((), jnp.int32)
-        begun = fresh, zero, opening.observation
-        going_on = inner, state.step + 1, timestep.observation
-        inner, step, observation = select(timestep.done, begun, going_on)
+        begun, going_on = (fresh, opening.observation), (inner, timestep.observation)
+        inner, observation = select(timestep.done, begun, going_on)
         timestep = _with_final(timestep)._replace(observation=observation)
-        return WrappedState(inner, state.key, step, {"episode": episode}), timestep
+        return WrappedState(inner, state.key, data={"episode": episode}), timestep
 
 
 def select(condition: Array, chosen: Any, other: Any) -> Any:

@@ -21,6 +21,8 @@ import numpy as np
 from jax import Array
 
 from qenvs import _checks, keys
+from qenvs._apart import apart
+from qenvs._threefry import unrolled
 from qenvs.dynamics import PropagatorCoordinates, StateCoordinates, SuperoperatorCoordinates
 from qenvs.envs.base import Environment, EnvState, TimeStep
 from qenvs.models.base import Model
@@ -254,12 +256,12 @@ class ObservationModel(Wrapper):
 
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        state = WrappedState(inner, key, jnp.zeros((), jnp.int32), {})
+        state = WrappedState.begun(inner, key)
         return state, self._shown(state, timestep)
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
-        inner, timestep = self.env.step(state.inner, action)
-        state = WrappedState(inner, state.key, state.step + 1, state.data)
+        inner, timestep = apart(self.env.step)(state.inner, action)
+        state = state.moved(inner)
         return state, self._shown(state, timestep)
 
     def measure(self, qstate: Any, key: Array, t: int | Array) -> Array:
@@ -319,7 +321,7 @@ class ObservationModel(Wrapper):
             eigenvalues = np.stack([self._measured.spectra[j].values for j in which])
 
             def found(j: Array, p: Array, outcomes: int = outcomes) -> Array:
-                leaf = keys.measurement_key(key, t, j)
+                leaf = keys.measurement_key(unrolled(key), t, j)
                 return _chain(jax.random.split(leaf, outcomes), p, jnp.asarray(limit), limit)
 
             shares = jax.vmap(found)(jnp.array(which), probs) / limit

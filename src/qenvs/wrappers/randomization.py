@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from qenvs import keys
+from qenvs._apart import apart
+from qenvs._threefry import unrolled
 from qenvs.distributions import Distribution, attainable_range, check_strength
 from qenvs.envs.base import ControlEnvironment, Environment, TimeStep
 from qenvs.models.base import Model, ParameterSpec
@@ -125,12 +127,12 @@ class ParameterRandomization(Wrapper):
             data[f"offset/{name}"] = offset
             data[f"value/{name}"] = jnp.asarray(nominal[name], jnp.result_type(float)) + offset
         inner, timestep = self._device(data).reset(key)
-        state = WrappedState(inner, key, jnp.zeros((), jnp.int32), data)
+        state = WrappedState.begun(inner, key, data)
         return state, self._with_oracle(state, timestep)
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
-        inner, timestep = self._device(state.data).step(state.inner, action)
-        state = WrappedState(inner, state.key, state.step + 1, state.data)
+        inner, timestep = apart(self._device(state.data).step)(state.inner, action)
+        state = state.moved(inner)
         return state, self._with_oracle(state, timestep)
 
     def info(self, state: WrappedState) -> dict[str, Any]:
@@ -146,7 +148,7 @@ class ParameterRandomization(Wrapper):
 
     def _offset(self, name: str, distribution: Distribution, key: Array) -> Array:
         if self.drift is None or self._episode is None:
-            leaf = keys.parameter_key(key, name)
+            leaf = keys.parameter_key(unrolled(key), name)
             return distribution.sample(leaf, self.strength, (), jnp.float32)
         run_key, index = self._episode
         latent = drifting_normal(keys.drift_key(run_key, name), index, self.drift)
