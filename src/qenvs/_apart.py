@@ -1,12 +1,21 @@
 """Parts of a program that the compiler keeps apart."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from qenvs._checks import is_concrete
+
+BLOCK = 352
+"""Lanes of one block: about 550 operations each, as a normal number needs, are not yet split."""
+
+BLOCKS = 8
+"""Blocks up to which they are computed one after the other."""
 
 
 def apart(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,3 +43,35 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
             return jax.jit(inside)([leaves[i] for i in traced])
 
     return outside
+
+
+def in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which computes a few thousand lanes of a `vmap` block by block.
+
+    On a CPU, XLA splits an array of numbers that take many operations each, such as random ones,
+    among threads, whose wake-ups take longer than a thousand lanes; blocks are too small to be
+    split. The arguments are arrays without derivative.
+    """
+
+    @custom_vmap
+    def blockwise(*args: Any) -> Any:
+        return function(*args)
+
+    @blockwise.def_vmap
+    def rule(size: int, batched: Sequence[bool], *args: Any) -> tuple[Any, Any]:
+        axes = [0 if one else None for one in batched]
+
+        def block(start: int, end: int) -> Any:
+            def some(*args: Any) -> Any:
+                lanes = [a[start:end] if one else a for a, one in zip(args, batched, strict=True)]
+                return jax.vmap(function, axes, axis_size=end - start)(*lanes)
+
+            return apart(some)(*args)
+
+        few = BLOCK < size <= BLOCKS * BLOCK
+        ends = [*range(0, size, BLOCK if few else size), size]
+        outs = [block(start, end) for start, end in itertools.pairwise(ends)]
+        whole = jax.tree.map(lambda *parts: jnp.concatenate(parts), *outs)
+        return whole, jax.tree.map(lambda _: True, whole)
+
+    return blockwise

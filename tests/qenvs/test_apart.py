@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from qenvs._apart import apart
+from qenvs._apart import BLOCK, BLOCKS, apart, in_blocks
 
 
 def wave(x, options):
@@ -41,3 +42,34 @@ def test_the_compiler_keeps_it_apart_and_inlines_what_is_inside():
     calls = [line for line in text.splitlines() if " call @" in line]
     assert sum('inlineable = "false"' in line for line in calls) == 1
     assert sum('inlineable = "true"' in line for line in calls) >= 1
+
+
+def draw(key, scale):
+    return scale * jax.random.normal(key, (2,))
+
+
+@pytest.mark.parametrize("size", [1, BLOCK, BLOCK + 1, 3 * BLOCK, BLOCKS * BLOCK + 1])
+def test_blocks_change_no_lane(size):
+    keys = jax.random.split(jax.random.PRNGKey(1), size)
+    expected = jax.jit(jax.vmap(draw, (0, None)))(keys, 2.0)
+    found = jax.jit(jax.vmap(in_blocks(draw), (0, None)))(keys, 2.0)
+    assert np.array_equal(found, expected)
+    twice = jax.jit(jax.vmap(jax.vmap(in_blocks(draw), (0, None)), (None, 0)))(keys, np.ones(2))
+    assert np.array_equal(twice[1], expected / 2)
+
+
+def test_blocks_stand_beside_what_has_a_derivative():
+    def product(x, key):
+        return x**2 * in_blocks(draw)(key, jnp.floor(x))[0]
+
+    keys = jax.random.split(jax.random.PRNGKey(1), 2 * BLOCK)
+    x = jnp.full(len(keys), 3.5)
+    slope = jax.jit(jax.vmap(jax.grad(product)))(x, keys)
+    drawn = jax.vmap(draw, (0, None))(keys, 3.0)[:, 0]
+    np.testing.assert_allclose(slope, 7 * drawn, rtol=1e-6)
+
+
+def test_a_few_blocks_are_parts_of_their_own():
+    keys = jax.random.split(jax.random.PRNGKey(1), 3 * BLOCK)
+    text = jax.jit(jax.vmap(in_blocks(draw), (0, None))).lower(keys, 1.0).as_text()
+    assert text.count('inlineable = "false"') == 3

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from qenvs import _checks, keys
-from qenvs._apart import apart
+from qenvs._apart import apart, in_blocks
 from qenvs._threefry import unrolled
 from qenvs.distributions import Distribution, OrnsteinUhlenbeck
 from qenvs.envs.base import TimeStep
@@ -126,15 +126,13 @@ class ControlErrors(Wrapper):
         inner, timestep = apart(self.env.step)(state.inner, applied)
         data = dict(state.data)
         if self.coloured_noise is not None:
-            leaf = keys.coloured_noise_key(unrolled(state.key), state.step + 1)
-            now = data["coloured_noise"]
-            data["coloured_noise"] = self.coloured_noise.advance(leaf, now, self._shape, self.dt)
+            data["coloured_noise"] = self._coloured_noise(state)
         return state.moved(inner, data), _with_fraction(timestep, fraction.astype(jnp.float32))
 
     def applied_action(self, state: WrappedState, action: Array) -> tuple[Array, Array]:
         """What the next step sends to the inner environment, and the clipped fraction."""
         data = state.data
-        noise = [apart(self.white_noise)(state), data.get("coloured_noise")]
+        noise = [self.white_noise(state), data.get("coloured_noise")]
         known = [part for part in noise if part is not None]
         total = functools.reduce(jnp.add, known) if known else None
         gain, offset = data.get("gain"), data.get("offset")
@@ -142,10 +140,25 @@ class ControlErrors(Wrapper):
 
     def white_noise(self, state: WrappedState) -> Array | None:
         """The relative noise xi_k of the next step, None if there is none."""
-        if self.step_noise is None:
+        source = self.step_noise
+        if source is None:
             return None
-        leaf = keys.step_noise_key(unrolled(state.key), state.step)
-        return self._draw(self.step_noise, leaf)
+
+        def draw(key: Array, step: Array) -> Array:
+            return self._draw(source, keys.step_noise_key(unrolled(key), step))
+
+        return in_blocks(draw)(state.key, state.step)
+
+    def _coloured_noise(self, state: WrappedState) -> Array:
+        """The coloured noise one step later."""
+        process = self.coloured_noise
+        assert process is not None
+
+        def draw(key: Array, step: Array, now: Array) -> Array:
+            leaf = keys.coloured_noise_key(unrolled(key), step)
+            return process.advance(leaf, now, self._shape, self.dt)
+
+        return in_blocks(draw)(state.key, state.step + 1, state.data["coloured_noise"])
 
     @property
     def _shape(self) -> tuple[int, ...]:
