@@ -301,9 +301,7 @@ class ControlEnvironment(Environment):
         action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
         dtype = state.x.dtype
         bound = jnp.asarray(self.action_bound, dtype)
-        moved = self._advance(state.x, jnp.clip(action.astype(dtype), -bound, bound))
-        # XLA would fuse the dynamics into observation, reward and each info and compute them again
-        x = jax.lax.optimization_barrier(moved)
+        x = apart(self._advance)(state.x, jnp.clip(action.astype(dtype), -bound, bound))
         new = EnvState.of(x, state.step + 1, state.dt, self.quantity(x), state.coordinates)
         return new, apart(self._timestep)(new, new.value - state.value)
 
