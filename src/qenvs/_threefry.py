@@ -74,13 +74,12 @@ UNROLLED = define_prng_impl(
 
 
 def unrolled(key: Array) -> Array:
-    """A typed key that gives the same numbers; the key itself if its hash is another one.
+    """A typed key that gives the same numbers; just a clone if its hash is another one.
 
     It is meant to be used up within a function: a state or a user keeps the original.
     """
-    if not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
-        return key
-    if str(jax.random.key_impl(key)) != "threefry2x32":
-        return key
+    partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+    if not partitionable or str(jax.random.key_impl(key)) != "threefry2x32":
+        return jax.random.clone(key)
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return jax.random.wrap_key_data(jax.random.key_data(key) if typed else key, impl=UNROLLED)

@@ -145,9 +145,9 @@ class ControlErrors(Wrapper):
             return None
 
         def draw(key: Array, step: Array) -> Array:
-            return self._draw(source, keys.step_noise_key(unrolled(key), step))
+            return self._draw(source, keys.step_noise_key(key, step))
 
-        return in_blocks(draw)(state.key, state.step)
+        return in_blocks(draw)(unrolled(state.key), state.step)
 
     def _coloured_noise(self, state: WrappedState) -> Array:
         """The coloured noise one step later."""
@@ -155,10 +155,11 @@ class ControlErrors(Wrapper):
         assert process is not None
 
         def draw(key: Array, step: Array, now: Array) -> Array:
-            leaf = keys.coloured_noise_key(unrolled(key), step)
+            leaf = keys.coloured_noise_key(key, step)
             return process.advance(leaf, now, self._shape, self.dt)
 
-        return in_blocks(draw)(state.key, state.step + 1, state.data["coloured_noise"])
+        now = state.data["coloured_noise"]
+        return in_blocks(draw)(unrolled(state.key), state.step + 1, now)
 
     @property
     def _shape(self) -> tuple[int, ...]:
