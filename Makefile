@@ -8,8 +8,9 @@ PYTHON_LOWEST ?= $(shell for p in python3.11 python3.12 $(PYTHON); do \
 	$$p -c '' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 LOWEST := .venv-lowest/bin
-# the wrappers' tests, and the published snippets
-LOWEST_TESTS = $(wildcard tests/qenvs/test_gymnasium*.py tests/qenvs/test_vector*.py tests/qenvs/test_autoreset.py) tests/seeds
+# the tests of the wrappers and of what leans on the inside of JAX, and the published snippets
+LOWEST_TESTS = $(wildcard tests/qenvs/test_gymnasium*.py tests/qenvs/test_vector*.py) tests/seeds \
+	$(patsubst %,tests/qenvs/test_%.py,autoreset apart threefry keys control_errors)
 PYTEST_ARGS ?=
 # With a process per core, threads in each only wait for one another.
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
