@@ -5,7 +5,9 @@ its own numbers from that key through `qenvs.keys`: its samples do not depend on
 wrappers stand above or below it.
 """
 
-from collections.abc import Iterator
+import abc
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,8 +20,10 @@ from qenvs._apart import apart
 from qenvs.envs.base import Environment, EnvState, TimeStep
 
 
-class WrappedState(eqx.Module):
-    """State of a wrapped environment.
+@jax.tree_util.register_pytree_with_keys_class
+@dataclasses.dataclass(frozen=True, eq=False, init=False, slots=True)
+class WrappedState:
+    """State of a wrapped environment, an equinox `Module`.
 
     Args:
         inner: state of the wrapped environment (an `EnvState` or another `WrappedState`).
@@ -31,9 +35,9 @@ class WrappedState(eqx.Module):
     """
 
     inner: Any
-    data: dict[str, Array]
     _key: Array | None
     _step: Array | None
+    data: dict[str, Array]
 
     def __init__(
         self,
@@ -42,8 +46,30 @@ class WrappedState(eqx.Module):
         step: Array | None = None,
         data: dict[str, Array] | None = None,
     ) -> None:
-        self.inner, self.data = inner, data or {}
-        self._key, self._step = key, step
+        self._set(inner, key, step, {} if data is None else data)
+
+    def _set(self, inner: Any, key: Any, step: Any, data: Any) -> None:
+        assign = object.__setattr__
+        assign(self, "inner", inner)
+        assign(self, "_key", key)
+        assign(self, "_step", step)
+        assign(self, "data", data)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+        """The parts, for JAX."""
+        return (self.inner, self._key, self._step, self.data), None
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], None]:
+        """The parts with their names, for JAX."""
+        names = map(jax.tree_util.GetAttrKey, ("inner", "key", "step", "data"))
+        return tuple(zip(names, self.tree_flatten()[0], strict=True)), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, parts: Sequence[Any]) -> "WrappedState":
+        """A state of these parts, whatever JAX has put in their place."""
+        state = object.__new__(cls)
+        state._set(*parts)
+        return state
 
     @classmethod
     def begun(cls, inner: Any, key: Array, data: dict[str, Array] | None = None) -> "WrappedState":
@@ -81,6 +107,11 @@ class WrappedState(eqx.Module):
     def t(self) -> Array:
         """Physical time of the innermost environment."""
         return self.base.t
+
+
+# A Module by its behaviour; registered like this it is taken apart and put together in a third of
+# the time, which a small step notices.
+abc.ABCMeta.register(eqx.Module, WrappedState)
 
 
 class Wrapper(Environment):
