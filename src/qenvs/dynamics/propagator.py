@@ -52,7 +52,7 @@ def propagate(
     norm: Array | float,
     closed: bool,
 ) -> Array:
-    """exp(dt sum_k c_k G_k) x, one gentle step back to unitarity (closed) or to trace 1.
+    """exp(dt sum_k c_k G_k) x, one gentle step back to unitarity (closed) or exact in the trace.
 
     Args:
         operators: real matrices G_k, shape (n, size, size).

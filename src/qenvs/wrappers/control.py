@@ -126,7 +126,9 @@ class ControlErrors(Wrapper):
         inner, timestep = apart(self.env.step)(state.inner, applied)
         data = dict(state.data)
         if self.coloured_noise is not None:
-            data["coloured_noise"] = self._coloured_noise(state)
+            leaf = keys.coloured_noise_key(unrolled(state.key), state.step + 1)
+            now = data["coloured_noise"]
+            data["coloured_noise"] = self.coloured_noise.advance(leaf, now, self._shape, self.dt)
         return state.moved(inner, data), _with_fraction(timestep, fraction.astype(jnp.float32))
 
     def applied_action(self, state: WrappedState, action: Array) -> tuple[Array, Array]:
@@ -148,18 +150,6 @@ class ControlErrors(Wrapper):
             return self._draw(source, keys.step_noise_key(key, step))
 
         return in_blocks(draw)(unrolled(state.key), state.step)
-
-    def _coloured_noise(self, state: WrappedState) -> Array:
-        """The coloured noise one step later."""
-        process = self.coloured_noise
-        assert process is not None
-
-        def draw(key: Array, step: Array, now: Array) -> Array:
-            leaf = keys.coloured_noise_key(key, step)
-            return process.advance(leaf, now, self._shape, self.dt)
-
-        now = state.data["coloured_noise"]
-        return in_blocks(draw)(unrolled(state.key), state.step + 1, now)
 
     @property
     def _shape(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from qenvs import keys
-from qenvs._apart import apart
+from qenvs._apart import apart, in_blocks
 from qenvs._threefry import unrolled
 from qenvs.distributions import Distribution, attainable_range, check_strength
 from qenvs.envs.base import ControlEnvironment, Environment, TimeStep
@@ -148,8 +148,12 @@ class ParameterRandomization(Wrapper):
 
     def _offset(self, name: str, distribution: Distribution, key: Array) -> Array:
         if self.drift is None or self._episode is None:
-            leaf = keys.parameter_key(unrolled(key), name)
-            return distribution.sample(leaf, self.strength, (), jnp.float32)
+
+            def draw(key: Array) -> Array:
+                leaf = keys.parameter_key(key, name)
+                return distribution.sample(leaf, self.strength, (), jnp.float32)
+
+            return in_blocks(draw)(unrolled(key))
         run_key, index = self._episode
         latent = drifting_normal(keys.drift_key(run_key, name), index, self.drift)
         return offset_of_normal(distribution, self.strength, latent)
