@@ -1,5 +1,6 @@
 """Functional wrappers: delegation, states of wrapped environments, automatic reset, statistics."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -117,6 +118,23 @@ def test_the_state_of_a_wrapped_environment():
         assert set(state.data) == {"a"} and set(state.inner.data) == {"return"}
         assert all(isinstance(value, jax.Array) for value in data_of(state).values())
         state, _ = env.step(state, ONE)
+
+
+@pytest.mark.claims("W-WR-6")
+def test_a_state_with_a_key_and_a_count_of_its_own():
+    inner, _ = Walk().reset(KEY)
+    parts = {"inner": inner, "key": KEY + 1, "step": jnp.int32(7), "data": {"a": jnp.ones(2)}}
+    state = WrappedState(**parts)
+    assert state.step == 7 and np.array_equal(state.key, KEY + 1) and isinstance(state, eqx.Module)
+    changed = eqx.tree_at(lambda s: s.data["a"], state, jnp.zeros(2))
+    assert not changed.data["a"].any() and changed.step == 7 and state.data["a"].all()
+    outer = WrappedState(state)
+    assert outer.step == 7 and np.array_equal(outer.key, KEY + 1) and outer.data == {}
+    assert len(jax.tree.leaves(outer)) == len(jax.tree.leaves(state))
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(outer)]
+    assert ".inner.key" in names and ".inner.data['a']" in names
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        state.data = {}
 
 
 @pytest.mark.slow
