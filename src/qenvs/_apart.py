@@ -24,13 +24,13 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
     XLA fuses what it inlines: it may compute a result again in every kernel that uses it. And on
     a CPU it hands the kernels of a part with more than 8 of them to several threads, whose
     wake-ups take longer than small kernels. The attribute changes no number; numbers that are
-    known while tracing stay known inside.
+    known while tracing stay known inside. Other backends inline everything.
     """
 
     def outside(*args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
         traced = [i for i, leaf in enumerate(leaves) if not is_concrete(leaf)]
-        if not traced:
+        if not traced or jax.default_backend() != "cpu":
             return function(*args)
 
         def inside(values: Sequence[Any]) -> Any:

@@ -37,6 +37,12 @@ def test_what_is_known_while_tracing_stays_known():
     assert shapes["z"] is None
 
 
+def test_other_backends_are_left_alone(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    text = jax.jit(apart(jnp.sin)).lower(1.0).as_text()
+    assert "inlineable" not in text and "call @" not in text
+
+
 def test_the_compiler_keeps_it_apart_and_inlines_what_is_inside():
     text = jax.jit(lambda x: apart(lambda y: jnp.clip(y, 0, 1) * 2)(x) + 1).lower(1.0).as_text()
     calls = [line for line in text.splitlines() if " call @" in line]
