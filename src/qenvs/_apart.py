@@ -18,6 +18,10 @@ BLOCKS = 8
 """Blocks up to which they are computed one after the other."""
 
 
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
 def apart(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a part of its own where it is traced; called with numbers it just runs.
 
@@ -30,7 +34,7 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
     def outside(*args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
         traced = [i for i, leaf in enumerate(leaves) if not is_concrete(leaf)]
-        if not traced or jax.default_backend() != "cpu":
+        if not traced or not _on_cpu():
             return function(*args)
 
         def inside(values: Sequence[Any]) -> Any:
@@ -68,7 +72,7 @@ def in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
 
             return apart(some)(*args)
 
-        few = BLOCK < size <= BLOCKS * BLOCK
+        few = _on_cpu() and BLOCK < size <= BLOCKS * BLOCK
         ends = [*range(0, size, BLOCK if few else size), size]
         outs = [block(start, end) for start, end in itertools.pairwise(ends)]
         whole = jax.tree.map(lambda *parts: jnp.concatenate(parts), *outs)
