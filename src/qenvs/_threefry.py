@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.random import define_prng_impl
 
+from qenvs._checks import is_concrete
+
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 
@@ -74,12 +76,15 @@ UNROLLED = define_prng_impl(
 
 
 def unrolled(key: Array) -> Array:
-    """A typed key that gives the same numbers; just a clone if its hash is another one.
+    """A typed key that gives the same numbers where it is traced; else, a clone of the key.
 
-    It is meant to be used up within a function: a state or a user keeps the original.
+    A clone is also what a key of another hash becomes, and a key that is known: JAX has compiled
+    its own hash, while rounds that are written out would run one operation at a time. The result
+    is meant to be used up within a function: a state or a user keeps the original.
     """
     partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
-    if not partitionable or str(jax.random.key_impl(key)) != "threefry2x32":
+    ours = partitionable and str(jax.random.key_impl(key)) == "threefry2x32"
+    if is_concrete(key) or not ours:
         return jax.random.clone(key)
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return jax.random.wrap_key_data(jax.random.key_data(key) if typed else key, impl=UNROLLED)
