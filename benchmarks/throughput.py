@@ -250,6 +250,19 @@ def first_step_row(pythons: tuple[str, str], rounds: int) -> str:
     return f"| import and first step | {ours:.1f} s | {theirs:.1f} s | {ratio:.1f} | 3 |"
 
 
+def share_row(seconds: float, rounds: int) -> str:
+    """How much of the bare rate is left with random parameters and controls, in turns."""
+    workers = {name: Worker(sys.executable) for name in ("wrapped", "functional")}
+    turns = [
+        [worker.rate(name, seconds) for name, worker in workers.items()] for _ in range(rounds)
+    ]
+    for worker in workers.values():
+        worker.stop()
+    wrapped, bare = (statistics.median(column) for column in zip(*turns, strict=True))
+    share = statistics.median(a / b for a, b in turns)
+    return f"| the same (left) over bare (right) | {wrapped:.3g} | {bare:.3g} | {share:.2f} | 0.5 |"
+
+
 def case_row(name: str, workers: tuple[Worker, Worker], seconds: float, rounds: int) -> str:
     """One row: rates of both, ratio, target."""
     case = CASES[name]
@@ -298,6 +311,8 @@ def main() -> None:
             print(case_row(name, workers, options.seconds, options.rounds), flush=True)
     for worker in workers:
         worker.stop()
+    if any(fnmatch.fnmatch("share", p) for p in patterns):
+        print(share_row(options.seconds, options.rounds))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Functional wrappers: delegation, states of wrapped environments, automatic reset, statistics."""
 
-import dataclasses
 import subprocess
 import sys
 
@@ -131,10 +130,24 @@ def test_a_state_with_a_key_and_a_count_of_its_own():
     outer = WrappedState(state)
     assert outer.step == 7 and np.array_equal(outer.key, KEY + 1) and outer.data == {}
     assert len(jax.tree.leaves(outer)) == len(jax.tree.leaves(state))
+    assert jax.tree.structure(outer.inner) == jax.tree.structure(state)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(outer)]
-    assert ".inner.key" in names and ".inner.data['a']" in names
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        state.data = {}
+    assert {".key", ".step", "['a']"} < set(names)
+    assert all(part in repr(outer) for part in ("WrappedState(WrappedState(", "{'a': ", ", {})"))
+    for name in ("data", "key", "other"):
+        with pytest.raises(AttributeError):
+            setattr(state, name, {})
+
+
+@pytest.mark.claims("W-WR-6")
+def test_levels_of_a_state_move_apart():
+    inner = WrappedState(Walk().reset(KEY)[0], KEY, data={"b": jnp.ones(2), "a": jnp.zeros(1)})
+    outer = WrappedState.begun(inner, KEY, {"a": jnp.full(3, 5.0)})
+    assert list(outer.data) == ["a"] and list(outer.inner.data) == ["a", "b"]
+    moved = outer.moved(inner.moved(Walk().step(inner.inner, ONE)[0], {"a": 2, "b": 3}))
+    assert moved.inner.data == {"a": 2, "b": 3} and moved.step == moved.inner.step == 1
+    assert moved.data["a"] is outer.data["a"] and moved.key is KEY
+    assert outer.moved(inner, {"a": 4}).data == {"a": 4} and outer.inner.data["b"].all()
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ wrappers stand above or below it.
 """
 
 import abc
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +20,6 @@ from qenvs.envs.base import Environment, EnvState, TimeStep
 
 
 @jax.tree_util.register_pytree_with_keys_class
-@dataclasses.dataclass(frozen=True, eq=False, init=False, slots=True)
 class WrappedState:
     """State of a wrapped environment, an equinox `Module`.
 
@@ -31,13 +29,18 @@ class WrappedState:
         step: number of steps taken in this episode; None if `inner` counts them.
         data: the wrapper's own episode data, name -> array; None is no data.
 
-    What `inner` has is not stored again: each array costs time in every step.
+    Wrappers around wrappers that share key and count are kept in one node, in which each of them
+    is a level: taking a tree of nodes apart and putting it together costs time in every step, and
+    so does each array.
     """
 
-    inner: Any
-    _key: Array | None
-    _step: Array | None
-    data: dict[str, Array]
+    __slots__ = ("_levels", "_parts")
+
+    _parts: tuple[Any, ...]
+    """The state inside all levels, key, step, and the data of all levels from the inside out."""
+
+    _levels: tuple[tuple[str, ...], ...]
+    """Names of the data of each level."""
 
     def __init__(
         self,
@@ -46,57 +49,81 @@ class WrappedState:
         step: Array | None = None,
         data: dict[str, Array] | None = None,
     ) -> None:
-        self._set(inner, key, step, {} if data is None else data)
+        names = tuple(sorted(data)) if data else ()
+        values = tuple(data[name] for name in names) if data else ()
+        if isinstance(inner, WrappedState) and key is None and step is None:
+            parts, levels = inner._parts, inner._levels
+        else:
+            parts, levels = (inner, key, step), ()
+        self._parts, self._levels = (*parts, *values), (*levels, names)
 
-    def _set(self, inner: Any, key: Any, step: Any, data: Any) -> None:
-        assign = object.__setattr__
-        assign(self, "inner", inner)
-        assign(self, "_key", key)
-        assign(self, "_step", step)
-        assign(self, "data", data)
-
-    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, ...], ...]]:
         """The parts, for JAX."""
-        return (self.inner, self._key, self._step, self.data), None
+        return self._parts, self._levels
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], None]:
+    def tree_flatten_with_keys(self) -> tuple[Any, tuple[tuple[str, ...], ...]]:
         """The parts with their names, for JAX."""
-        names = map(jax.tree_util.GetAttrKey, ("inner", "key", "step", "data"))
-        return tuple(zip(names, self.tree_flatten()[0], strict=True)), None
+        names: list[Any] = [jax.tree_util.GetAttrKey(name) for name in ("inner", "key", "step")]
+        names += [jax.tree_util.DictKey(name) for level in self._levels for name in level]
+        return tuple(zip(names, self._parts, strict=True)), self._levels
 
     @classmethod
-    def tree_unflatten(cls, _: None, parts: Sequence[Any]) -> "WrappedState":
+    def tree_unflatten(
+        cls, levels: tuple[tuple[str, ...], ...], parts: tuple[Any, ...]
+    ) -> "WrappedState":
         """A state of these parts, whatever JAX has put in their place."""
         state = object.__new__(cls)
-        state._set(*parts)
+        state._parts, state._levels = parts, levels
         return state
 
     @classmethod
     def begun(cls, inner: Any, key: Array, data: dict[str, Array] | None = None) -> "WrappedState":
         """The state that `reset(key)` of a wrapper returns."""
-        kept = None if isinstance(inner, WrappedState) else key
-        count = None if hasattr(inner, "step") else jnp.zeros((), jnp.int32)
-        return cls(inner, kept, count, data)
+        if isinstance(inner, WrappedState):
+            return cls(inner, data=data)
+        return cls(inner, key, None if hasattr(inner, "step") else jnp.zeros((), jnp.int32), data)
 
     def moved(self, inner: Any, data: dict[str, Array] | None = None) -> "WrappedState":
         """The state one step later, around `inner`; `data` None keeps the data."""
-        count = None if self._step is None else self._step + 1
-        return WrappedState(inner, self._key, count, self.data if data is None else data)
+        data = self.data if data is None else data
+        if len(self._levels) > 1:
+            return WrappedState(inner, data=data)
+        _, key, step, *_ = self._parts
+        return WrappedState(inner, key, None if step is None else step + 1, data)
+
+    @property
+    def inner(self) -> Any:
+        """State of the wrapped environment."""
+        if len(self._levels) == 1:
+            return self._parts[0]
+        below = len(self._parts) - len(self._levels[-1])
+        return self.tree_unflatten(self._levels[:-1], self._parts[:below])
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """The wrapper's own episode data, name -> array."""
+        names = self._levels[-1]
+        return dict(zip(names, self._parts[len(self._parts) - len(names) :], strict=True))
 
     @property
     def key(self) -> Array:
         """Key received in `reset`, the same on every level."""
-        return self.inner.key if self._key is None else self._key
+        core, key, *_ = self._parts
+        return core.key if key is None else key
 
     @property
     def step(self) -> Array:
         """Number of steps taken in this episode."""
-        return self.inner.step if self._step is None else self._step
+        core, _, step, *_ = self._parts
+        return core.step if step is None else step
+
+    def __repr__(self) -> str:
+        return f"WrappedState({self.inner}, {self.key}, {self.step}, {self.data})"
 
     @property
     def base(self) -> EnvState:
         """State of the innermost environment."""
-        return self.inner.base
+        return self._parts[0].base
 
     @property
     def qstate(self) -> Any:
