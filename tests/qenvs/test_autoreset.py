@@ -288,3 +288,28 @@ def test_TB_5_max_episode_steps_truncates_there():
             assert (returned[4][4]["episode"]["l"] == 4).all()
     with pytest.raises(ValueError, match="`max_episode_steps` must be >= 1"):
         GymnasiumVectorEnv(never, 2, max_episode_steps=0)
+
+
+@pytest.mark.claims("G-Q13")
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("staggered", [False, True])
+def test_a_refused_step_changes_nothing(functional, mode, staggered):
+    def played(envs, refused):
+        envs.reset(seed=3)
+        if staggered:
+            envs.step(ONES)
+            envs.reset(options={"reset_mask": np.array([True, False])})
+        seen = []
+        for _ in range(9):
+            if mode == "DISABLED" and envs._num_ended:
+                seen.append(envs.reset(options={"reset_mask": envs._ended}))
+            if refused:
+                with pytest.raises(ValueError, match="actions must be finite"):
+                    envs.step([[0.5], [np.inf]])
+            seen.append(envs.step(ONES))
+        return list(leaves(seen))
+
+    limit = 2 if staggered else None
+    envs = GymnasiumVectorEnv(functional, 2, autoreset_mode=mode, max_episode_steps=limit)
+    for array, expected in zip(played(envs, True), played(envs, False), strict=True):
+        np.testing.assert_array_equal(array, expected)

@@ -103,7 +103,7 @@ class GymnasiumEnv(gymnasium.Env):
         """Hold `action`, shape (action_dim,), for one interval."""
         if self._buffer is None:
             raise ResetNeeded("the episode has ended or never began; call reset() before step()")
-        self._compiled.set_actions("action", action)
+        self._compiled.set_actions(action)
         buffer = self._compiled.step(self._buffer)
         self._compiled.read(buffer)
         timestep = self._compiled.copies()

@@ -136,7 +136,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance every sub-environment by one interval; `actions` has shape (B, action_dim)."""
-        self._compiled.set_actions("actions", actions)
+        self._compiled.set_actions(actions)
         if self._buffer is None:
             raise ResetNeeded("no episode has begun; call reset() before step()")
         if self._mode == DISABLED and self._num_ended:
@@ -146,12 +146,16 @@ class GymnasiumVectorEnv(VectorEnv):
                 'reset(options={"reset_mask": mask}) with True there'
             )
         if self._num_ended < self.num_envs:
-            self._buffer = self._compiled.step(self._buffer)
+            stepped = self._compiled.step(self._buffer)
+            self._compiled.read(stepped)
+            self._buffer = stepped
+        else:
+            self._compiled.check_finite()
         if self._limit is not None:
             self._elapsed += 1
         if self._num_ended:
             self._restart(self._ended)
-        self._compiled.read(self._buffer)
+            self._compiled.read(self._buffer)
         observation, reward, terminated, truncated, infos = self._compiled.copies()
         if self._limit is not None:
             truncated = self._elapsed >= self._limit
