@@ -47,7 +47,7 @@ claims: .venv/.test  ## List what the specification promises and no test names
 	@$(BIN)/python tools/claims.py
 
 lowest: .venv-lowest/.lowest  ## Test the wrappers with the oldest supported versions (Gymnasium 1.0.0, JAX 0.4.38)
-	@$(LOWEST)/python -m pytest -W default -p no:cacheprovider -m "not slow" $(PYTEST_ARGS) $(LOWEST_TESTS)
+	@$(ONE_THREAD) $(LOWEST)/python -m pytest $(PARALLEL) -W default -p no:cacheprovider -m "not slow" $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 bench: .venv/.test  ## Measure throughput and print it as Markdown (BENCH_ARGS=--help for more)
 	@$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)

@@ -250,19 +250,20 @@ def test_OP_10_gradients_match_central_differences(kind, d):
         system = System(kind, d)
         weights = np.random.default_rng(1).normal(size=system.start.shape)
 
+        @jax.jit
         def value(c, dt):
             return jnp.sum(weights * jnp.abs(system.run(dt, 2, list(c))) ** 2)
 
         c = jnp.asarray(system.coefficients)
         dt = 0.3 / system.norm
         for argument in (0, 1):
-            gradient = np.atleast_1d(jax.grad(value, argument)(c, dt))
+            gradient = np.atleast_1d(jax.jit(jax.grad(value, argument))(c, dt))
             numeric = central_differences(
                 lambda z, a=argument: value(*((z, dt) if a == 0 else (c, z[0]))),
                 c if argument == 0 else jnp.array([dt]),
             )
             assert np.allclose(gradient, numeric, rtol=1e-6, atol=1e-8)
-            forward = np.atleast_1d(jax.jacfwd(value, argument)(c, dt))
+            forward = np.atleast_1d(jax.jit(jax.jacfwd(value, argument))(c, dt))
             assert np.allclose(gradient, forward, rtol=1e-9, atol=1e-12)
 
 
