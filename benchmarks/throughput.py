@@ -260,7 +260,8 @@ def share_row(seconds: float, rounds: int) -> str:
         worker.stop()
     wrapped, bare = (statistics.median(column) for column in zip(*turns, strict=True))
     share = statistics.median(a / b for a, b in turns)
-    return f"| the same (left) over bare (right) | {wrapped:.3g} | {bare:.3g} | {share:.2f} | 0.5 |"
+    title = "random parameters and controls (left) next to the bare qubit (right), 1024"
+    return f"| {title} | {wrapped:.3g} | {bare:.3g} | {share:.2f} | 0.5 |"
 
 
 def case_row(name: str, workers: tuple[Worker, Worker], seconds: float, rounds: int) -> str:
