@@ -22,8 +22,13 @@ def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
+def _in_a_program() -> bool:
+    """Whether operations become part of a program: under `jit`, not under `vmap` alone."""
+    return not is_concrete(jnp.zeros(()) + 1)
+
+
 def apart(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a part of its own where it is traced; called with numbers it just runs.
+    """The function as a part of its own of a program; called without `jit` it just runs.
 
     XLA fuses what it inlines: it may compute a result again in every kernel that uses it. And on
     a CPU it hands the kernels of a part with more than 8 of them to several threads, whose
@@ -34,7 +39,7 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
     def outside(*args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
         traced = [i for i, leaf in enumerate(leaves) if not is_concrete(leaf)]
-        if not traced or not _on_cpu():
+        if not traced or not _on_cpu() or not _in_a_program():
             return function(*args)
 
         def inside(values: Sequence[Any]) -> Any:

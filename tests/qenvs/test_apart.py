@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compilations import compilations
 from qenvs._apart import BLOCK, BLOCKS, apart, in_blocks
 
 
@@ -35,6 +36,19 @@ def test_what_is_known_while_tracing_stays_known():
 
     shapes = jax.eval_shape(outcome, jnp.zeros(()))
     assert shapes["z"] is None
+
+
+def test_without_jit_nothing_is_compiled_again():
+    x = jnp.linspace(0.0, 1.0, 5)
+
+    def transformed():
+        values = jax.vmap(lambda t: apart(wave)(t, (3.0, 1.0))["y"])(x)
+        return values, jax.grad(lambda t: apart(wave)(t, (t, 1.0))["y"])(0.5)
+
+    transformed()
+    with compilations() as compiled:
+        transformed()
+    assert not compiled
 
 
 def test_other_backends_are_left_alone(monkeypatch):

@@ -1,8 +1,10 @@
 """The functional environment: explicit state, transformations of JAX, rewards, observations."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +13,12 @@ import pytest
 import scipy.stats
 
 import qenvs
+from compilations import compilations
 from qenvs import keys
+from qenvs.distributions import Normal
 from qenvs.envs.state_transfer import StateTransfer
 from qenvs.models.base import basis_ket
+from qenvs.wrappers import ControlErrors, ParameterRandomization
 from systems import Custom, Tallied, Walk, rabi_fidelities
 
 KEY = jax.random.PRNGKey(0)
@@ -223,6 +228,30 @@ def test_keys(env):
         jax.tree.map(np.testing.assert_array_equal, opening, openings[0])
     raw, typed = (Walk().reset(key)[1] for key in (run_key, jax.random.key(3)))
     jax.tree.map(np.testing.assert_array_equal, raw, typed)
+
+
+def uncertain():
+    device = ParameterRandomization(qenvs.make("qubit/StateTransfer-v0"), {"detuning": Normal(0.1)})
+    return ControlErrors(device, step_noise=Normal(0.1))
+
+
+@pytest.mark.parametrize("build", [lambda: qenvs.make("qubit/StateTransfer-v0"), uncertain])
+def test_rollout_is_compiled_once_and_forgotten_with_its_environment(build):
+    env, actions = build(), jnp.asarray(ACTIONS)
+
+    def rewards_and_slope(env):
+        return env.rollout(actions)[1], jax.grad(lambda a: env.rollout(a)[1].sum())(actions)
+
+    first = rewards_and_slope(env)
+    with compilations() as compiled:
+        second = rewards_and_slope(env)
+    assert not compiled
+    for left, right in zip(first, second, strict=True):
+        np.testing.assert_array_equal(left, right)
+    there = weakref.ref(env)
+    del env
+    gc.collect()
+    assert there() is None
 
 
 @pytest.mark.claims("W-WR-13", "W-Q41")

@@ -3,7 +3,8 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import equinox as eqx
@@ -169,6 +170,9 @@ class Environment(eqx.Module):
     def rollout(self, actions: Array, key: Array | None = None) -> tuple[Any, Array]:
         """Play `actions`, shape (horizon, action_dim), open loop.
 
+        It is compiled on the first call and then kept for as long as the environment lives, its
+        derivatives too: loops of pulses or gradients need no `jax.jit` of their own.
+
         Args:
             actions: one row per interval.
             key: episode key; None is `PRNGKey(0)`.
@@ -181,7 +185,12 @@ class Environment(eqx.Module):
         """
         actions = jnp.asarray(actions)
         _checks.shape("actions", actions, (self.horizon, self.action_dim))
-        state, _ = self.reset(jax.random.PRNGKey(0) if key is None else key)
+        known = all(map(_checks.is_concrete, jax.tree.leaves(self)))
+        play = _compiled_play(self) if known else self._play
+        return play(actions, jax.random.PRNGKey(0) if key is None else key)
+
+    def _play(self, actions: Array, key: Array) -> tuple[Any, Array]:
+        state, _ = self.reset(key)
 
         def advance(state: Any, action: Array) -> tuple[Any, Array]:
             state, timestep = self.step(state, action)
@@ -203,6 +212,17 @@ class Environment(eqx.Module):
 
         bound = np.broadcast_to(np.asarray(self.action_bound, np.float32), (self.action_dim,))
         return Box(-bound, bound, dtype=np.float32)
+
+
+_compiled_plays: weakref.WeakKeyDictionary[Environment, Any] = weakref.WeakKeyDictionary()
+
+
+def _compiled_play(env: Environment) -> Callable[[Array, Array], tuple[Any, Array]]:
+    """The environment's `_play`, compiled once."""
+    if env not in _compiled_plays:
+        here = weakref.ref(env)  # what the dictionary holds must not keep its key alive
+        _compiled_plays[env] = jax.jit(lambda *args: cast(Environment, here())._play(*args))
+    return _compiled_plays[env]
 
 
 class ControlEnvironment(Environment):

@@ -110,10 +110,10 @@ class ControlErrors(Wrapper):
         data, episode = {}, unrolled(key)
         if self.amplitude_scale is not None:
             leaf = keys.calibration_key(episode, keys.GAIN)
-            data["gain"] = self._draw(self.amplitude_scale, leaf)
+            data["gain"] = _drawn(self.amplitude_scale, leaf, self._shape)
         if self.offset is not None:
             leaf = keys.calibration_key(episode, keys.OFFSET)
-            data["offset"] = self._draw(self.offset, leaf)
+            data["offset"] = _drawn(self.offset, leaf, self._shape)
         if self.coloured_noise is not None:
             leaf = keys.coloured_noise_key(episode, 0)
             data["coloured_noise"] = self.coloured_noise.start(leaf, self._shape, jnp.float32)
@@ -146,8 +146,10 @@ class ControlErrors(Wrapper):
         if source is None:
             return None
 
+        shape = self._shape  # a program that is kept must not keep the environment
+
         def draw(key: Array, step: Array) -> Array:
-            return self._draw(source, keys.step_noise_key(key, step))
+            return _drawn(source, keys.step_noise_key(key, step), shape)
 
         return in_blocks(draw)(unrolled(state.key), state.step)
 
@@ -156,8 +158,9 @@ class ControlErrors(Wrapper):
         """Shape of one draw: a number for all channels, or one per channel."""
         return () if self.correlated else (self.action_dim,)
 
-    def _draw(self, source: Distribution, key: Array) -> Array:
-        return source.sample(key, 1.0, self._shape, jnp.float32)
+
+def _drawn(source: Distribution, key: Array, shape: tuple[int, ...]) -> Array:
+    return source.sample(key, 1.0, shape, jnp.float32)
 
 
 def _with_fraction(timestep: TimeStep, fraction: Array) -> TimeStep:

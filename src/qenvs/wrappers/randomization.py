@@ -148,10 +148,11 @@ class ParameterRandomization(Wrapper):
 
     def _offset(self, name: str, distribution: Distribution, key: Array) -> Array:
         if self.drift is None or self._episode is None:
+            strength = self.strength  # a program that is kept must not keep the environment
 
             def draw(key: Array) -> Array:
                 leaf = keys.parameter_key(key, name)
-                return distribution.sample(leaf, self.strength, (), jnp.float32)
+                return distribution.sample(leaf, strength, (), jnp.float32)
 
             return in_blocks(draw)(unrolled(key))
         run_key, index = self._episode
