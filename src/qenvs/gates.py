@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from qenvs._products import product
 from qenvs.observables import as_array
 
 X = np.array([[0, 1], [1, 0]], complex)
@@ -67,7 +68,7 @@ def unitary_to_superop(unitary: Any) -> Array:
 def apply_superop(superop: Any, rho: Any) -> Array:
     """The density matrix (d, d) that a superoperator (d^2, d^2) makes of another."""
     rho = jnp.asarray(as_array(rho))
-    return (jnp.asarray(as_array(superop)) @ rho.T.reshape(-1)).reshape(rho.shape).T
+    return product(jnp.asarray(as_array(superop)), rho.T.reshape(-1)).reshape(rho.shape).T
 
 
 def average_gate_fidelity(

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from qenvs._products import product
+
 
 def as_array(operator: Any) -> Any:
     """The matrix of an array, dynamiqs `QArray`, QuTiP `Qobj` or SciPy sparse matrix."""
@@ -88,7 +90,7 @@ def passive_state(state: Any, hamiltonian: Any) -> Array:
     """
     weights = eigenvalues(as_density_matrix(state))[::-1]
     levels = jnp.linalg.eigh(jnp.asarray(as_array(hamiltonian)))[1]
-    return (levels * weights) @ levels.conj().T
+    return product(levels * weights, levels.conj().T)
 
 
 def ergotropy(state: Any, hamiltonian: Any, copies: np.ndarray | None = None) -> Array:
@@ -144,7 +146,7 @@ def passive_energy(
     above = jnp.where(probabilities[:, None] < probabilities, copies, 0.0).sum(axis=1)
     equal = jnp.where(probabilities[:, None] == probabilities, copies, 0.0).sum(axis=1)
     inside = jnp.clip((filled[:, None] - above) / equal, 0.0, 1.0).astype(weights.dtype)
-    mean_level = ranked[0] + xp.diff(ranked) @ (1.0 - inside)
+    mean_level = ranked[0] + product(xp.diff(ranked), 1.0 - inside)
     return jnp.sum(weights * mean_level)
 
 
@@ -191,10 +193,10 @@ def eigensystem(matrix: Array) -> tuple[Array, Array]:
 @eigensystem.defjvp
 def _eigensystem_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Any, Any]:
     values, vectors = eigensystem(*primals)
-    change = vectors.conj().T @ tangents[0] @ vectors
+    change = product(product(vectors.conj().T, tangents[0]), vectors)
     change = (change + change.conj().T) / 2
     gaps = values - values[:, None]
     resolution = values.shape[0] * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
     apart = jnp.abs(gaps) > resolution
     inverse = jnp.where(apart, 1 / jnp.where(apart, gaps, 1.0), 0.0)
-    return (values, vectors), (jnp.diagonal(change).real, vectors @ (inverse * change))
+    return (values, vectors), (jnp.diagonal(change).real, product(vectors, inverse * change))

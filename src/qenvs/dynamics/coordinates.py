@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
+from qenvs._products import product
 from qenvs.observables import is_ket
 
 SQRT_HALF = 0.7071067811865476
@@ -90,7 +91,7 @@ one fused loop over the batch instead of a library call on tiny operands."""
 def apply_known(matrix: np.ndarray | Array, x: Array) -> Array:
     """matrix @ x for a matrix and a vector; unrolled if the matrix is NumPy's and tiny."""
     if not isinstance(matrix, np.ndarray) or np.count_nonzero(matrix) > UNROLL_LIMIT:
-        return jnp.asarray(matrix, x.dtype) @ x
+        return product(jnp.asarray(matrix, x.dtype), x)
     zero = jnp.zeros((), x.dtype)
     # plain integers: an entry is sliced, where NumPy's would be gathered
     sums = [sum((float(row[j]) * x[j] for j in _nonzeros(row)), zero) for row in matrix]
@@ -250,7 +251,7 @@ class KetCoordinates(StateCoordinates):
         k, n, _ = form.shape
         if np.count_nonzero(form) <= UNROLL_LIMIT:
             return jnp.stack([_quadratic(matrix, x) for matrix in form])
-        applied = (jnp.asarray(form.reshape(k * n, n), x.dtype) @ x).reshape(k, n)
+        applied = product(jnp.asarray(form.reshape(k * n, n), x.dtype), x).reshape(k, n)
         return jnp.sum(applied * x, axis=-1)
 
 
@@ -280,11 +281,11 @@ class DensityCoordinates(StateCoordinates):
         if is_ket(state):
             ket = state.reshape(-1)
             state = ket[:, None] * ket.conj()
-        return (self._basis.conj().T @ state.T.reshape(-1)).real
+        return product(self._basis.conj().T, state.T.reshape(-1)).real
 
     def decode(self, x: Array) -> Array:
         d = self.dimension
-        return (jnp.asarray(self._basis) @ x).reshape(d, d).T
+        return product(jnp.asarray(self._basis), x).reshape(d, d).T
 
     def real_and_imaginary(self, x: Array) -> Array:
         index, scale = self._entries
@@ -339,9 +340,11 @@ class PropagatorCoordinates(Coordinates):
         """U (3 - U'U) / 2: one Newton-Schulz step towards the nearest unitary."""
         d = self.dimension
         re, im = x[:d], x[d:]
-        gram_re, gram_im = re.T @ re + im.T @ im, re.T @ im - im.T @ re
+        gram_re = product(re.T, re) + product(im.T, im)
+        gram_im = product(re.T, im) - product(im.T, re)
         fix_re, fix_im = 1.5 * jnp.eye(d, dtype=x.dtype) - 0.5 * gram_re, -0.5 * gram_im
-        return jnp.concatenate([re @ fix_re - im @ fix_im, re @ fix_im + im @ fix_re])
+        fixed_re = product(re, fix_re) - product(im, fix_im)
+        return jnp.concatenate([fixed_re, product(re, fix_im) + product(im, fix_re)])
 
 
 class SuperoperatorCoordinates(Coordinates):
@@ -353,13 +356,12 @@ class SuperoperatorCoordinates(Coordinates):
 
     generators = DensityCoordinates.generators
 
-    @property
-    def _basis(self) -> Array:
-        return jnp.asarray(hermitian_basis(self.dimension).toarray())
+    @functools.cached_property
+    def _basis(self) -> np.ndarray:
+        return hermitian_basis(self.dimension).toarray()
 
     def encode(self, state: Any) -> Any:
-        basis = self._basis
-        return (basis.conj().T @ jnp.asarray(state) @ basis).real
+        return product(product(self._basis.conj().T, state), self._basis).real
 
     def real_and_imaginary(self, x: Array) -> Array:
         (first, first_scale), (second, second_scale) = self._entries
@@ -385,12 +387,11 @@ class SuperoperatorCoordinates(Coordinates):
 
     def decode(self, x: Array) -> Array:
         """The complex map in column stacking, vec(rho) -> S vec(rho)."""
-        basis = self._basis
-        return basis @ x @ basis.conj().T
+        return product(product(self._basis, x), self._basis.conj().T)
 
     def project(self, x: Array) -> Array:
         """Spread what the trace row lacks over the populations, so that the trace is kept."""
         d = self.dimension
         populations = (jnp.arange(d * d) < d).astype(x.dtype)
-        lack = populations - populations @ x
+        lack = populations - product(populations, x)
         return x + populations[:, None] * lack / d

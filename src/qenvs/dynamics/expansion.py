@@ -16,12 +16,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax import Array
 
+from qenvs._products import product
 from qenvs.dynamics.exponential import Generator
 
 MAX_TERMS = 96
@@ -58,7 +58,7 @@ def expand(expansion: Expansion, scaled: Array, x: Array) -> Array:
     factors = [polynomials[expansion.degrees[:, k], k] for k in range(scaled.shape[0])]
     weights = functools.reduce(jnp.multiply, factors)
     matrices = jnp.asarray(expansion.matrices, x.dtype)
-    moved = jnp.matmul(matrices, x, precision=jax.lax.Precision.HIGHEST)
+    moved = product(matrices, x)
     return jnp.sum(weights[:, None] * moved.reshape(-1, x.shape[0]), axis=0)
 
 

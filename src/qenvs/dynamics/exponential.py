@@ -27,6 +27,7 @@ from jax import Array
 
 from qenvs._apart import apart
 from qenvs._checks import is_concrete
+from qenvs._products import product
 from qenvs.dynamics.coordinates import (
     Coordinates,
     KetCoordinates,
@@ -343,7 +344,7 @@ def _series(
     def substep(y: Array, h: Array | float, order: int) -> Array:
         def term(k, carry):
             power, total = carry
-            products = (stacked @ power).reshape(n, *x.shape)
+            products = product(stacked, power).reshape(n, *x.shape)
             power = jnp.sum(scales * products, axis=0) * (h / (k + 1).astype(x.dtype))
             return power, total + power
 

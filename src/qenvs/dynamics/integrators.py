@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from qenvs._products import product
 from qenvs.dynamics.coordinates import (
     Coordinates,
     KetCoordinates,
@@ -78,7 +79,7 @@ def integrate(
     elif isinstance(coordinates, StateCoordinates):
         final = dq.mesolve(h, jump_ops, state, **settings).final_state.to_jax()
     elif isinstance(coordinates, PropagatorCoordinates):
-        final = dq.sepropagator(h, **settings).final_propagator.to_jax() @ state
+        final = product(dq.sepropagator(h, **settings).final_propagator.to_jax(), state)
     else:
-        final = dq.mepropagator(h, jump_ops, **settings).final_propagator.to_jax() @ state
+        final = product(dq.mepropagator(h, jump_ops, **settings).final_propagator.to_jax(), state)
     return coordinates.project(coordinates.encode(final))

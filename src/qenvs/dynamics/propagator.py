@@ -30,6 +30,7 @@ from jax import Array
 
 from qenvs._apart import apart
 from qenvs._checks import is_concrete
+from qenvs._products import product
 from qenvs.dynamics.lanes import lanes
 
 LANE_COLUMNS = 9
@@ -40,8 +41,6 @@ Map = Any
 
 MAX_SQUARINGS = 64
 """Largest number of squarings where a traced parameter hides the bound from the tracer."""
-
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def propagate(
@@ -239,11 +238,11 @@ class TraceKeeping:
         first = jnp.concatenate([first, jnp.zeros_like(x[:1, d:])], axis=1)
 
         def below(x: Array) -> Array:
-            return jnp.concatenate([jnp.tensordot(mirror[1:], x[:d], 1), x[d:]])
+            return jnp.concatenate([product(mirror[1:], x[:d]), x[d:]])
 
         def whole(rows: Array) -> Array:
             populations = jnp.concatenate([first, rows[: d - 1]])
-            return jnp.concatenate([jnp.tensordot(mirror, populations, 1), rows[d - 1 :]])
+            return jnp.concatenate([product(mirror, populations), rows[d - 1 :]])
 
         def moved(rows: Array) -> Array:
             return _times(e[1], rows) + e[0] * first
@@ -294,7 +293,7 @@ def _turned(columns: Array, angle: Array | float) -> Array:
 def _times(a: Array, b: Array) -> Array:
     """Matrix product of (m, k) and (k, n), or lane by lane of (m, k, B) and (k, n, B)."""
     if a.ndim == 2:
-        return jnp.matmul(a, b, precision=HIGHEST)
+        return product(a, b)
     return reduce(jnp.add, [a[:, k, None] * b[k] for k in range(b.shape[0])])
 
 

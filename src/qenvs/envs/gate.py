@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from qenvs import _checks
+from qenvs._products import product
 from qenvs.dynamics import (
     DensityCoordinates,
     Generator,
@@ -130,10 +131,10 @@ class GateControl(ControlEnvironment):
         target = self.judged_target()
         if self.active_jumps:
             return jnp.sum(transfer_form(target, isometry).astype(x.dtype) * x)
-        full = isometry @ target @ isometry.T
+        full = product(product(isometry, target), isometry.T)
         encode = self.generator.coordinates.encode
         forms = jnp.stack([encode(full), encode(1j * full)]).astype(x.dtype)
-        return jnp.sum((forms.reshape(2, -1) @ x.reshape(-1)) ** 2)
+        return jnp.sum(product(forms.reshape(2, -1), x.reshape(-1)) ** 2)
 
     def _expectations(self, x: Array) -> dict[str, Array]:
         """Observables of the model in the state that its initial state has become."""
@@ -144,7 +145,7 @@ class GateControl(ControlEnvironment):
         start, dims = np.asarray(self.model.initial_state()), self.model.dims
         if self.active_jumps:
             coordinates = DensityCoordinates(dims)
-            evolved = x @ coordinates.encode(start).astype(x.dtype)
+            evolved = product(x, coordinates.encode(start).astype(x.dtype))
             values = coordinates.expectations(evolved, coordinates.expectation_form(matrices))
         else:
             coordinates = KetCoordinates(dims)
@@ -165,9 +166,10 @@ def transfer_form(target: Any, isometry: np.ndarray) -> Any:
     d, k = isometry.shape
     small, large = hermitian_basis(k).toarray(), hermitian_basis(d)
     xp = np if isinstance(target, np.ndarray) else jnp
-    transfer = (small.conj().T @ xp.kron(xp.conj(target), target) @ small).real
+    doubled = xp.kron(xp.conj(target), target)
+    transfer = product(product(small.conj().T, doubled), small).real
     embedding = (large.conj().T @ (np.kron(isometry, isometry) @ small)).real
-    return embedding @ transfer @ embedding.T
+    return product(product(embedding, transfer), embedding.T)
 
 
 def apply_columns(x: Array, ket: np.ndarray) -> Array:
@@ -175,8 +177,8 @@ def apply_columns(x: Array, ket: np.ndarray) -> Array:
     d = len(ket)
     re, im = jnp.asarray(np.real(ket), x.dtype), jnp.asarray(np.imag(ket), x.dtype)
     if not np.imag(ket).any():
-        return x @ re
-    return x @ re + jnp.concatenate([-x[d:], x[:d]]) @ im
+        return product(x, re)
+    return product(x, re) + product(jnp.concatenate([-x[d:], x[:d]]), im)
 
 
 def pure_components(state: np.ndarray) -> list[tuple[float, np.ndarray]]:
