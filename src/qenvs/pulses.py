@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 
 from qenvs import _checks
-from qenvs.plots import units
 from qenvs.registration import make
 
 FORMAT, VERSION = "qenvs-pulse", 1
@@ -214,14 +213,13 @@ def from_actions(
         task, task_kwargs: how `qenvs.make` builds the environment, to replay the pulse later.
         metrics: name -> number reached with this pulse.
     """
-    time_unit, amplitude_unit = units(env)
     bound = np.broadcast_to(np.asarray(env.action_bound, float), (env.action_dim,))
     return Pulse(
         actions=np.asarray(actions),
         dt=float(env.dt),
         control_names=env.model.control_names,
-        time_unit=time_unit,
-        amplitude_unit=amplitude_unit,
+        time_unit=env.model.time_unit,
+        amplitude_unit=env.model.amplitude_unit,
         kind=kind,
         bound=tuple(bound.tolist()),
         task=task,

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import qenvs
 from qenvs import pulses
+from qenvs.envs.state_transfer import StateTransfer
+from qenvs.models import HamiltonianModel
 from qenvs.pulses import Pulse
 
 TASK = "qubit/StateTransfer-v0"
@@ -54,6 +56,30 @@ def test_PU_3_the_file_states_units_and_scale(tmp_path):
     assert (record["format"], record["version"]) == ("qenvs-pulse", 1)
     assert (record["time_unit"], record["amplitude_unit"]) == ("1/omega0", "omega0")
     assert (record["dt"], record["bound"], record["control_names"]) == (0.1, [2.0], ["u"])
+
+
+@pytest.mark.parametrize(
+    ("task", "time", "amplitude"),
+    [
+        ("battery/Dicke-v0", "1/omega0", "omega0"),
+        ("transfer/LambdaSTIRAP-v0", "1/Rabi frequency", "Rabi frequency"),
+        ("transmon/XGate-v0", "ns", "rad/ns"),
+        ("transmon/CRGate-v0", "ns", "rad/ns"),
+    ],
+)
+def test_a_pulse_has_the_units_of_its_model(task, time, amplitude):
+    env = qenvs.make(task)
+    pulse = pulses.from_actions(env, np.zeros((env.horizon, env.action_dim)), "applied")
+    assert (pulse.time_unit, pulse.amplitude_unit) == (time, amplitude)
+
+
+def test_a_model_that_states_no_units_gets_none():
+    model = HamiltonianModel.from_operators(
+        np.zeros((2, 2)), {"u": np.array([[0, 1], [1, 0]])}, initial_state=np.array([1, 0])
+    )
+    env = StateTransfer(model, 4, 0.1, 1.0, target=np.array([0, 1]))
+    pulse = pulses.from_actions(env, np.zeros((4, 1)), "applied")
+    assert (pulse.time_unit, pulse.amplitude_unit) == ("", "")
 
 
 def test_PU_3_the_modulus_is_checked_on_the_complex_value():

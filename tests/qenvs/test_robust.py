@@ -13,6 +13,8 @@ from qenvs import controllers, keys, pulses, robust
 from qenvs.controllers.policy import MLP
 from qenvs.distributions import Normal, Uniform
 from qenvs.envs import Environment, TimeStep
+from qenvs.envs.base import ControlEnvironment
+from qenvs.envs.state_transfer import StateTransfer
 from qenvs.robust import statistics
 from qenvs.wrappers import ControlErrors, ObservationModel, ParameterRandomization
 
@@ -235,6 +237,28 @@ def test_an_episode_that_ends_early_collects_nothing_more():
     assert found.quantity == "return"
     np.testing.assert_array_equal(found.metric.values, drawn)
     np.testing.assert_array_equal(found.returns.values, drawn)
+
+
+class Purity(StateTransfer):
+    """A task of one's own, which gives its quantity no name or, in a subclass, one."""
+
+    def quantity(self, x):
+        return jnp.sum(x**4)
+
+    quantity_name = ControlEnvironment.quantity_name
+
+
+class Named(Purity):
+    quantity_name = "inverse participation"
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Purity, "quantity"), (Named, "inverse participation")])
+def test_the_quantity_of_a_task_of_ones_own(kind, name):
+    env = kind(BARE.model, 20, 0.1, 2.0, target=np.array([0, 1]))
+    found = evaluate(RAMP, n=2, env=env)
+    assert found.quantity == name
+    state, _ = env.rollout(RAMP)
+    np.testing.assert_allclose(found.metric.values, state.value, rtol=1e-6)
 
 
 # --- kinds of policies ---

@@ -170,9 +170,9 @@ def with_uncertainty(contest: Contest, parameters: dict[str, Any], errors: dict[
 def _play(env: Any, contest: Contest, seed: int, n: int, quiet: bool) -> tuple[Any, float]:
     import jax
 
-    from qenvs import plots, robust
+    from qenvs import robust
 
-    name, start = plots.quantity_name(env), time.perf_counter()
+    name, start = env.quantity_name, time.perf_counter()
     with output.Progress("Episodes", n, quiet) as progress:
         found = robust.evaluate(
             env,

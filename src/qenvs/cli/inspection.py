@@ -48,10 +48,7 @@ def describe(spec: registration.TaskSpec, env: Any) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from qenvs.plots import units
-
     state, timestep = env.reset(jax.random.PRNGKey(0))
-    time_unit, amplitude_unit = units(env)
     bound = np.broadcast_to(np.asarray(env.action_bound, float), (env.action_dim,))
     return {
         **_summary(spec),
@@ -59,7 +56,7 @@ def describe(spec: registration.TaskSpec, env: Any) -> dict[str, Any]:
         "model": {"name": type(env.model).__name__, "text": _prose(type(env.model))},
         "dimensions": list(env.model.dims),
         "controls": dict(zip(env.model.control_names, bound.tolist(), strict=True)),
-        "units": {"time": time_unit, "amplitude": amplitude_unit},
+        "units": {"time": env.model.time_unit, "amplitude": env.model.amplitude_unit},
         "horizon": env.horizon,
         "dt": float(env.dt),
         "duration": float(env.duration),
@@ -132,10 +129,11 @@ def _show(record: dict[str, Any]) -> None:
     output.show_heading("Control")
     time_unit, amplitude_unit = record["units"]["time"], record["units"]["amplitude"]
     for name, bound in record["controls"].items():
-        output.show_text(f"{name}: from {-bound:g} to {bound:g} {amplitude_unit}", "  ")
+        output.show_text(f"{name}: from {-bound:g} to {bound:g} {amplitude_unit}".rstrip(), "  ")
+    unit = f" (time in {time_unit})" if time_unit else ""
     output.show_text(
-        f"{record['horizon']} intervals of {record['dt']:g}, together {record['duration']:g} "
-        f"(time in {time_unit}); the observation has {record['observation_size']} numbers",
+        f"{record['horizon']} intervals of {record['dt']:g}, together {record['duration']:g}"
+        f"{unit}; the observation has {record['observation_size']} numbers",
         "  ",
     )
     output.show_text(f"info keys: {', '.join(record['info_keys'])}", "  ")

@@ -68,9 +68,9 @@ def search(
     """The `PulseResult` of the gradient search, and its seconds."""
     import jax
 
-    from qenvs import controllers, plots
+    from qenvs import controllers
 
-    name, start = plots.quantity_name(env), time.perf_counter()
+    name, start = env.quantity_name, time.perf_counter()
     with output.Progress("Gradient", None, quiet) as progress:
         found = controllers.optimize(
             env,

@@ -72,7 +72,7 @@ def write_pulse(
     """Write the applied actions as `<name>.json` and `<name>.png`; the final info values."""
     import numpy as np
 
-    from qenvs import plots, pulses
+    from qenvs import pulses
 
     bound = np.broadcast_to(np.asarray(env.action_bound), (env.action_dim,))
     applied = np.clip(np.asarray(actions), -bound, bound)
@@ -83,9 +83,8 @@ def write_pulse(
         env, applied, "applied", task=task, task_kwargs=settings, metrics=final
     )
     pulse.save(folder / f"{name}.json")
-    quantity = plots.quantity_name(env)
     with unless_missing(f"{name}.png"):
-        heading = f"{task}, {title}, {quantity} {final[quantity]:.6f}"
+        heading = f"{task}, {title}, {env.quantity_name} {float(states[-1].base.value):.6f}"
         _draw_pulse(folder / f"{name}.png", env, pulse, states, heading)
     return final
 
@@ -118,8 +117,8 @@ def _draw_pulse(path: Path, env: Any, pulse: Any, states: list[Any], title: str)
         time_unit=pulse.time_unit,
         amplitude_unit=pulse.amplitude_unit,
     )
-    quantity, unit = plots.quantity_name(env), pulse.time_unit
-    plots.progress(middle, values, pulse.dt, quantity=quantity, time_unit=unit)
+    unit = pulse.time_unit
+    plots.progress(middle, values, pulse.dt, quantity=env.quantity_name, time_unit=unit)
     if tuple(env.model.dims) == (2,):
         plots.bloch(right, arrays)
     else:

@@ -143,10 +143,10 @@ def run_job(job: Job, quiet: bool) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from qenvs import controllers, plots
+    from qenvs import controllers
 
     env, config = options.make(job.task, job.settings), make_config(job.ppo)
-    name, start = plots.quantity_name(env), time.perf_counter()
+    name, start = env.quantity_name, time.perf_counter()
     with output.Progress("Agents", config.num_updates, quiet) as progress:
         trained = controllers.train(
             env,

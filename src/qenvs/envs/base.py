@@ -282,6 +282,11 @@ class ControlEnvironment(Environment):
         """The task quantity whose gain is the reward."""
 
     @property
+    def quantity_name(self) -> str:
+        """Name of the task quantity."""
+        return "quantity"
+
+    @property
     def action_dim(self) -> int:
         """Number of controls."""
         return len(self.model.control_operators())

@@ -52,6 +52,11 @@ class BatteryCharging(ControlEnvironment):
     def initial_object(self) -> Any:
         return self.model.initial_state()
 
+    @property
+    def quantity_name(self) -> str:
+        """Name of the task quantity."""
+        return self.reward
+
     def quantity(self, x: Array) -> Array:
         energy = self._expectations(x)["energy"]
         return energy if self.reward == "energy" else self._ergotropy(x, energy)

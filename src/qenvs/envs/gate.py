@@ -96,6 +96,11 @@ class GateControl(ControlEnvironment):
         d = self.generator.coordinates.dimension
         return np.eye(d * d if self.active_jumps else d, dtype=complex)
 
+    @property
+    def quantity_name(self) -> str:
+        """Name of the task quantity."""
+        return "fidelity"
+
     def quantity(self, x: Array) -> Array:
         k = len(self.computational_indices)
         return (self._stays(x) + self._overlap(x)) / (k * (k + 1))

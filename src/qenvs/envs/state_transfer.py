@@ -45,6 +45,11 @@ class StateTransfer(ControlEnvironment):
     def initial_object(self) -> Any:
         return self.model.initial_state()
 
+    @property
+    def quantity_name(self) -> str:
+        """Name of the task quantity."""
+        return "fidelity"
+
     def quantity(self, x: Array) -> Array:
         coordinates = cast(StateCoordinates, self.generator.coordinates)
         return coordinates.fidelity(x, self.target)

@@ -11,7 +11,7 @@ basis index is a more excited level.
 import abc
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -40,6 +40,12 @@ class ParameterSpec(NamedTuple):
 
 class Model(eqx.Module):
     """A physical system under piecewise constant control."""
+
+    time_unit: ClassVar[str] = ""
+    """Unit of time, such as "ns" or "1/omega0"; "" if the model states none."""
+
+    amplitude_unit: ClassVar[str] = ""
+    """Unit of the controls; "" if the model states none."""
 
     @property
     @abc.abstractmethod

@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -58,6 +58,9 @@ def cavity_operators(kept: tuple[Sector, ...], n_max: int) -> CavityOperators:
 
 class CavityBattery(BlockModel, TruncatedModel):
     """What the Dicke batteries share: cells (index 0 = all ground) x cavity, one control g."""
+
+    time_unit: ClassVar[str] = "1/omega0"
+    amplitude_unit: ClassVar[str] = "omega0"
 
     n_cells: eqx.AbstractVar[int]
     n_photons: eqx.AbstractVar[Any]

@@ -1,6 +1,6 @@
 """Three levels in Lambda configuration, driven by pump and Stokes fields."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ class LambdaSystem(Model):
     Raises:
         ValueError: a negative rate or a non-finite number.
     """
+
+    time_unit: ClassVar[str] = "1/Rabi frequency"
+    amplitude_unit: ClassVar[str] = "Rabi frequency"
 
     delta_one_photon: Any = number(0.0)
     delta_two_photon: Any = number(0.0)

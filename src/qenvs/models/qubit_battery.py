@@ -1,6 +1,6 @@
 """A qubit that is charged by a drive, in contact with a thermal bath."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -41,6 +41,9 @@ class QubitBattery(BatteryModel):
         ValueError: a negative rate or n_th, a non-finite number, an unknown `initial`, or a mixed
             thermal start without any dissipation (it would need a density matrix).
     """
+
+    time_unit: ClassVar[str] = "1/omega0"
+    amplitude_unit: ClassVar[str] = "omega0"
 
     omega0: Any = number(1.0)
     detuning: Any = number(0.0)

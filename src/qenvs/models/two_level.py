@@ -1,6 +1,6 @@
 """A driven qubit."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -41,6 +41,9 @@ class TwoLevel(BatteryModel):
     Raises:
         ValueError: a negative or non-finite rate, a non-finite number, an unknown `initial`.
     """
+
+    time_unit: ClassVar[str] = "1/omega0"
+    amplitude_unit: ClassVar[str] = "omega0"
 
     omega0: Any = number(1.0)
     detuning: Any = number(0.0)

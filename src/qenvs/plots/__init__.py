@@ -9,8 +9,6 @@ from qenvs.plots.axes import (
     populations,
     progress,
     pulse,
-    quantity_name,
-    units,
     with_unit,
 )
 from qenvs.plots.frames import frame, state_arrays, state_labels
@@ -27,9 +25,7 @@ __all__ = [
     "populations",
     "progress",
     "pulse",
-    "quantity_name",
     "state_arrays",
     "state_labels",
-    "units",
     "with_unit",
 ]

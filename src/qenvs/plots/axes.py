@@ -55,17 +55,6 @@ def new_figure(width: float, height: float, dpi: int, layout: Any = None) -> "Fi
     return figure
 
 
-def units(env: Any) -> tuple[str, str]:
-    """Units of time and of the controls in an environment's model."""
-    time_unit = getattr(env.model, "time_unit", "1/omega0")
-    return time_unit, getattr(env.model, "amplitude_unit", "omega0")
-
-
-def quantity_name(env: Any) -> str:
-    """Name of the task quantity, whose gain is the reward."""
-    return getattr(env, "reward", "fidelity")
-
-
 def with_unit(quantity: str, unit: str) -> str:
     """An axis label: the quantity and, if there is one, its unit in brackets."""
     return f"{quantity} ({unit.replace('omega0', 'ω₀')})" if unit else quantity

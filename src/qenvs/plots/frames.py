@@ -87,8 +87,8 @@ class _Frames:
         self.names = tuple(env.model.control_names)
         self.bound = np.broadcast_to(np.asarray(env.action_bound, float), (len(self.names),))
         self.is_qubit = tuple(env.model.dims) == (2,)
-        self.quantity = axes.quantity_name(env)
-        self._time_label = axes.with_unit("time", axes.units(env)[0])
+        self.quantity = env.quantity_name
+        self._time_label = axes.with_unit("time", env.model.time_unit)
         self._figure = axes.new_figure(9.6, 4.8, dpi=100)
         self._canvas: Any = self._figure.canvas
         self._controls = self._pulse_panel()
@@ -121,7 +121,7 @@ class _Frames:
             axes.held(ax, empty, edges, axes.color(k), name, fill)
             for k, name in enumerate(self.names)
         ]
-        axes.pulse_axes(ax, self.names, self.bound, axes.units(self.env)[1])
+        axes.pulse_axes(ax, self.names, self.bound, self.env.model.amplitude_unit)
         limit = 1.15 * self.bound.max()
         ax.set(xlim=(0, edges[-1]), ylim=(-limit, limit))
         ax.tick_params(labelbottom=False)

@@ -13,8 +13,7 @@ from jax import Array
 
 from qenvs import _checks, keys
 from qenvs.controllers.episodes import Progress, advance, begin, score
-from qenvs.envs.base import ControlEnvironment, Environment, TimeStep
-from qenvs.plots import quantity_name
+from qenvs.envs.base import Environment, TimeStep
 from qenvs.robust.policies import Batched, Traced, as_policy
 from qenvs.robust.statistics import Statistics
 from qenvs.wrappers.core import WrappedState, Wrapper
@@ -106,9 +105,8 @@ def evaluate(
             progress(done, float(np.concatenate([part[0] for part in parts]).mean()))
     scores, returns, *clipped = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     _check_numbers(scores)
-    named = isinstance(env.unwrapped, ControlEnvironment)
     return Evaluation(
-        quantity_name(env) if named else "return",
+        getattr(env, "quantity_name", "return"),
         Statistics(scores),
         Statistics(returns),
         clipped[0] if clipped else None,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import qutip
 
-from qenvs.envs import BatteryCharging, GateControl, StateTransfer
+from qenvs.envs import GateControl, StateTransfer
 from qenvs.models import DickeBattery
 from qenvs.validation.cases import Case
 from qenvs.validation.results import Check, Measure
@@ -25,16 +25,10 @@ def checks(cases: dict[str, Case]) -> Iterator[Check]:
 
 def gain(case: Case) -> Measure:
     """Each reward is the change of the quantity in its step, so that they add up to the gain."""
-    quantity = case.play.info[quantity_name(case)]
+    quantity = case.play.info[case.env.quantity_name]
     steps = np.abs(case.play.rewards - np.diff(quantity)).max()
     total = abs(case.play.rewards.sum() - (quantity[-1] - quantity[0]))
     return Measure(max(steps, total), case.rounding() * max(1.0, np.abs(quantity).max()))
-
-
-def quantity_name(case: Case) -> str:
-    """The info entry that the task rewards."""
-    env = case.env
-    return env.reward if isinstance(env, BatteryCharging) else "fidelity"
 
 
 def ends(case: Case) -> Measure:

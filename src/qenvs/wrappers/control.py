@@ -169,8 +169,7 @@ def _with_fraction(timestep: TimeStep, fraction: Array) -> TimeStep:
 
 def _amplitude_unit(model: Any) -> str | None:
     """Unit of the action, None if the model does not tell."""
-    default = "omega0" if hasattr(model, "omega0") else None
-    return getattr(model, "amplitude_unit", default)
+    return getattr(model, "amplitude_unit", "") or None
 
 
 def _check_source(name: str, source: Distribution | None, unit: str | None) -> None:
