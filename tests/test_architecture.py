@@ -19,7 +19,7 @@ MAX_FILE, MEDIAN_FILE, MAX_FUNCTION, MEDIAN_FUNCTION = 500, 200, 60, 10
 
 # From the ground up. A room imports its own floor and those below.
 FLOORS = (
-    {"_apart", "_checks", "_products", "_threefry", "_version", "registration"},
+    {"_apart", "_checks", "_products", "_strict_json", "_threefry", "_version", "registration"},
     {"keys", "distributions", "gates", "observables"},
     {"dynamics"},
     {"models"},

@@ -28,6 +28,14 @@ def as_parameter(value: Any) -> Any:
     return array.astype(np.float64)
 
 
+def real(name: str, value: Any) -> jax.Array:
+    """`value` as an array; TypeError if it is complex, which would lose its imaginary part."""
+    array = jax.numpy.asarray(value)
+    if jax.numpy.iscomplexobj(array):
+        raise TypeError(f"`{name}` must be real, got {array.dtype}; use one control per quadrature")
+    return array
+
+
 def finite(name: str, value: Any) -> Any:
     """`value`, if every element is finite (or not known yet); ValueError otherwise."""
     if is_concrete(value) and not np.all(np.isfinite(value)):

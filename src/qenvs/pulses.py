@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qenvs import _checks
+from qenvs._strict_json import restored, spelled
 from qenvs.registration import make
 
 FORMAT, VERSION = "qenvs-pulse", 1
@@ -88,6 +89,26 @@ class Pulse:
         limit = np.inf if self.bound is None else np.array(self.bound)
         actions = np.clip(self.actions, -limit, limit)
         return dataclasses.replace(self, actions=actions, kind="applied")
+
+    def fitting(self, env: Any) -> np.ndarray:
+        """The actions, for an environment with the units and the intervals of the pulse.
+
+        Raises:
+            ValueError: another interval, or another unit where both state one.
+        """
+        for name in ("time_unit", "amplitude_unit"):
+            own, other = getattr(self, name), getattr(env.model, name)
+            if own and other and own != other:
+                raise ValueError(
+                    f"the pulse has the {name} {own!r}, this environment {other!r}; convert its "
+                    f"numbers, or play it in the task that it was made for: {self.task}"
+                )
+        if not math.isclose(self.dt, float(env.dt), rel_tol=TOLERANCE):
+            raise ValueError(
+                f"the pulse has intervals of {self.dt:g}, this environment of {float(env.dt):g}; "
+                "build the environment with that `dt`, or use pulse.resample"
+            )
+        return self.actions
 
     def environment(self) -> Any:
         """The task that the pulse was made for, with its horizon and dt set to the pulse's.
@@ -189,6 +210,7 @@ def load(path: str | os.PathLike[str]) -> Pulse:
     if version != VERSION:
         raise ValueError(f"{path} has version {version!r}, this qenvs reads {VERSION}; update it")
     try:
+        record["task_kwargs"] = restored(record.get("task_kwargs", {}))
         return Pulse(**record)
     except (TypeError, ValueError) as error:
         message = str(error).replace("Pulse.__init__()", "a pulse")
@@ -242,11 +264,8 @@ def _means(actions: np.ndarray, old: float, new: float, count: int) -> np.ndarra
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, default=_plain)
+    return json.dumps(spelled(value), allow_nan=False, default=_refused)
 
 
-def _plain(value: Any) -> Any:
-    """NumPy and JAX numbers and arrays as what JSON knows."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
+def _refused(value: Any) -> Any:
     raise TypeError(f"a pulse file holds numbers, texts and lists, got {value!r}")

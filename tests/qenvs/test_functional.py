@@ -414,3 +414,9 @@ def test_the_first_qstate_adds_no_trace():
         [sys.executable, "-c", QSTATE], capture_output=True, text=True, env=os.environ
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_complex_action_is_refused(env):
+    state, _ = env.reset(KEY)
+    with pytest.raises(TypeError, match="`action` must be real, got complex64; use one control"):
+        env.step(state, np.array([1 + 1j]))

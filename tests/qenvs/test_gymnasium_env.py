@@ -368,3 +368,13 @@ def test_every_interface_plays_the_same_episode_to_rounding():
     }
     for name, rewards in seen.items():
         np.testing.assert_allclose(rewards, seen["rollout"], atol=4e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("action", [np.array([1 + 1j]), [1 + 1j], np.array([None]), ["1"]])
+def test_actions_must_be_real_numbers(walk, action):
+    walk.reset()
+    with pytest.raises(TypeError, match="Cannot cast"):
+        walk.step(action)
+    for kind in (int, bool, np.float16, np.float64):
+        walk.reset()
+        np.testing.assert_array_equal(walk.step(np.ones(1, kind))[4]["applied"], [1.0])

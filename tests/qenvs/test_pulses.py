@@ -1,6 +1,7 @@
 """Pulse files: exact round trips, stated units and kind, resampling, the complex envelope."""
 
 import json
+import math
 
 import jax
 import numpy as np
@@ -80,6 +81,30 @@ def test_a_model_that_states_no_units_gets_none():
     env = StateTransfer(model, 4, 0.1, 1.0, target=np.array([0, 1]))
     pulse = pulses.from_actions(env, np.zeros((4, 1)), "applied")
     assert (pulse.time_unit, pulse.amplitude_unit) == ("", "")
+
+
+def test_a_pulse_fits_where_interval_and_units_are_its_own():
+    pulse = a_pulse(dt=0.1, time_unit="1/omega0", amplitude_unit="omega0")
+    assert pulse.fitting(qenvs.make(TASK)) is pulse.actions
+    with pytest.raises(ValueError, match=r"intervals of 0\.1, this environment of 0\.3"):
+        pulse.fitting(qenvs.make(TASK, dt=0.3))
+    for task in ("transmon/XGate-v0", "transfer/LambdaSTIRAP-v0"):
+        with pytest.raises(ValueError, match="time_unit '1/omega0', this environment "):
+            pulse.fitting(qenvs.make(task, dt=0.1))
+    with pytest.raises(ValueError, match="amplitude_unit 'MHz', this environment 'omega0'"):
+        a_pulse(amplitude_unit="MHz", time_unit="").fitting(qenvs.make(TASK))
+
+
+def test_infinite_arguments_survive_the_file(tmp_path):
+    given = {"t1_us": math.inf, "notes": ["-inf", -math.inf, 1.5], "name": "info"}
+    path = a_pulse(task_kwargs=given).save(tmp_path / "p.json")
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    json.loads(path.read_text(), parse_constant=refuse)
+    again = pulses.load(path).task_kwargs
+    assert again == {**given, "notes": [-math.inf, -math.inf, 1.5]}
 
 
 def test_PU_3_the_modulus_is_checked_on_the_complex_value():

@@ -132,8 +132,12 @@ def test_a_state_with_a_key_and_a_count_of_its_own():
     assert len(jax.tree.leaves(outer)) == len(jax.tree.leaves(state))
     assert jax.tree.structure(outer.inner) == jax.tree.structure(state)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(outer)]
-    assert {".key", ".step", "['a']"} < set(names)
-    assert all(part in repr(outer) for part in ("WrappedState(WrappedState(", "{'a': ", ", {})"))
+    assert {".key", ".step", "[(0, 'a')]"} < set(names)
+    twice = WrappedState(outer, data={"a": jnp.ones(2)})
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(twice)]
+    assert len(set(paths)) == len(paths)
+    for shown in (outer, jax.tree.map(jnp.shape, outer), jax.eval_shape(lambda: outer)):
+        assert repr(shown).startswith("WrappedState(WalkState(") and "[{'a': " in repr(shown)
     for name in ("data", "key", "other"):
         with pytest.raises(AttributeError):
             setattr(state, name, {})

@@ -22,7 +22,7 @@ Shots = Annotated[
 ]
 Observables = Annotated[
     str | None,
-    typer.Option(metavar="NAMES", help="What is measured, e.g. p1,leakage; all if left out."),
+    typer.Option(metavar="NAMES", help="What is measured, e.g. p1,p2; all if left out."),
 ]
 Episodes = Annotated[int, typer.Option("--n", min=1, help="Episodes to play.")]
 
@@ -77,13 +77,13 @@ def evaluate(
     parameters = uncertainty.parse_parameters(randomize)
     contest = _contest(task, pulse, policy, options.parse_settings(settings), seen)
     env = with_uncertainty(contest, parameters, errors | {"correlated": correlated})
-    found, seconds = _play(env, contest, seed, n, quiet or as_json)
-    if not isinstance(contest.policy, Path):
-        results.note_truncation(contest.env, getattr(contest.policy, "actions", contest.policy))
     folder = results.new_folder(output_root, task)
     details = {"randomize": randomize, "control_noise": control_noise, "correlated": correlated}
     shared = {"task": task, "policy": contest.name, "seed": seed, "n": n}
     results.write_config(folder, "evaluate", task_kwargs=contest.settings, **shared, **details)
+    found, seconds = _play(env, contest, seed, n, quiet or as_json)
+    if not isinstance(contest.policy, Path):
+        results.note_truncation(contest.env, getattr(contest.policy, "actions", contest.policy))
     record = shared | summary(found) | {"worst": _worst(env, found, seed)}
     record |= {"seconds": seconds, "folder": str(folder)}
     _write(folder, record, found)
@@ -236,7 +236,8 @@ def _write(folder: Path, record: dict[str, Any], found: Any) -> None:
         marks = {"mean": metric["mean"], "lowest 10 %, mean": metric["cvar"]}
         figure, ax = plots.figure(width=7, height=4)
         plots.histogram(ax, found.metric.values, quantity=found.quantity, marks=marks)
-        title = f"{record['task']}, {record['policy']}, {record['n']:,} episodes"
+        player = "/".join(Path(record["policy"]).parts[-2:])
+        title = f"{record['task']}, {record['n']:,} episodes\n{player}"
         figure.suptitle(title, x=0.01, ha="left")
         figure.savefig(folder / "histogram.png")
 

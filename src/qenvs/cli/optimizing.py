@@ -43,11 +43,13 @@ def optimize(
     options.use_double_precision(x64)
     given = options.parse_settings(settings)
     env = options.make(task, given)
-    start = None if guess is None else _read_guess(guess)
+    start = None if guess is None else _read_guess(guess, env)
     folder = results.new_folder(output_root, task)
     details = {"guess": guess, "max_iterations": max_iterations}
     results.write_config(folder, "optimize", task=task, task_kwargs=given, seed=seed, **details)
     again = ["optimize", task, "--guess", str(folder / "pulse.json"), *options.as_words(given)]
+    again += ["--output", str(output_root), "--max-iterations", str(max_iterations)]
+    again += ["--x64"] if x64 else []
     with results.interruptible(folder, again, as_json):
         found, seconds = search(env, seed, start, max_iterations, quiet or as_json)
         final = write(folder, "pulse", task, given, env, found)
@@ -93,7 +95,7 @@ def write(
     return final
 
 
-def _read_guess(path: Path) -> Any:
+def _read_guess(path: Path, env: Any) -> Any:
     from qenvs import pulses
 
-    return pulses.load(path).actions
+    return pulses.load(path).fitting(env)

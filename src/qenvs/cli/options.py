@@ -38,13 +38,13 @@ class UsageError(Exception):
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
-def parse_settings(settings: list[str] | None) -> dict[str, Any]:
+def parse_settings(settings: list[str] | None, option: str = "--set") -> dict[str, Any]:
     """`["a=1", "b=text"]` as {"a": 1, "b": "text"}: numbers, booleans, lists, else text."""
     values = {}
     for setting in settings or ():
         name, equals, text = setting.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--set must read key=value, got {setting!r}")
+            raise UsageError(f"{option} must read key=value, got {setting!r}")
         values[name.strip()] = _parse_value(text.strip())
     return values
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from qenvs._strict_json import spelled
+
 WIDEST = 100
 """Columns that text fills at most, however wide the terminal is."""
 
@@ -25,7 +27,7 @@ def show_json(record: Any) -> None:
 
 def json_text(record: Any) -> str:
     """JSON of a record; NumPy and JAX numbers become plain ones, what is not JSON its text."""
-    return json.dumps(record, indent=2, default=_plain)
+    return json.dumps(spelled(record), indent=2, allow_nan=False, default=str)
 
 
 def show_text(text: str, indent: str = "") -> None:
@@ -98,11 +100,6 @@ def _console(stderr: bool) -> Any:
 
     columns = width()
     return Console(stderr=stderr, width=columns, markup=False, highlight=False, emoji=False)
-
-
-def _plain(value: Any) -> Any:
-    """NumPy and JAX numbers, arrays and paths as what JSON knows."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 class Progress:

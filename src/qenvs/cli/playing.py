@@ -41,6 +41,8 @@ def run(
     """Play one episode and print what it reaches."""
     options.use_double_precision(x64)
     given = options.parse_settings(settings)
+    if pulse is not None and policy is not Policy.reference:
+        raise options.UsageError("give --pulse or --policy, not both")
     if pulse is None:
         env, played = options.make(task, given), policy.value
         actions = _actions(policy, task, env, seed)
@@ -98,4 +100,4 @@ def _replayed(path: Path, task: str, settings: dict[str, Any]) -> tuple[Any, Any
         raise ValueError(
             f"{path} holds actions of shape {pulse.actions.shape}, this task takes {shape}"
         )
-    return env, jnp.asarray(pulse.actions)
+    return env, jnp.asarray(pulse.fitting(env))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qenvs import __version__
+from qenvs._strict_json import restored
 from qenvs.cli import output
 
 INTERRUPTED = 130
@@ -57,7 +58,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.exists():
         raise ValueError(f"{folder} must be the folder of a run, but holds no config.json")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return restored(json.loads(path.read_text(encoding="utf-8")))
 
 
 def write_pulse(

@@ -74,6 +74,7 @@ def train(
     """Train agents by PPO, several seeds at once."""
     if resume is not None:
         fixed = {"--seeds": seeds, "--ppo": hyperparameters, "--set": settings, "--seed": seed}
+        fixed["--x64"] = x64 or None
         job = read_job(resume, task, [name for name, value in fixed.items() if value is not None])
     elif task is None:
         raise options.UsageError("give a TASK (see: qenvs list) or --resume DIR")
@@ -98,7 +99,7 @@ def new_job(
     root: Path,
 ) -> Job:
     """A job of its own, checked, its folder made and its configuration written there."""
-    given, ppo = options.parse_settings(settings), options.parse_settings(hyperparameters)
+    given, ppo = options.parse_settings(settings), options.parse_settings(hyperparameters, "--ppo")
     options.make(task, given)
     ppo = dataclasses.asdict(make_config(ppo))
     every = list(range(first_seed, first_seed + (seeds or SEEDS)))

@@ -323,7 +323,7 @@ class ControlEnvironment(Environment):
         return EnvState.of(x, 0, self.dt, self.quantity(x), self.generator.coordinates)
 
     def step(self, state: EnvState, action: Array) -> tuple[EnvState, TimeStep]:
-        action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
+        action = _checks.shape("action", _checks.real("action", action), (self.action_dim,))
         dtype = state.x.dtype
         bound = jnp.asarray(self.action_bound, dtype)
         x = apart(self._advance)(state.x, jnp.clip(action.astype(dtype), -bound, bound))

@@ -175,8 +175,10 @@ def learning_curve(
     label = f"{label}, {seeds}" if label else seeds
     ax.fill_between(steps, low, high, color=tint, alpha=0.12, linewidth=0, label="all seeds")
     ax.fill_between(steps, first, third, color=tint, alpha=0.28, linewidth=0, label="middle half")
-    ax.plot(steps, median, color=tint, linewidth=1.8, label=label)
-    ax.set_xlim(np.min(steps), np.max(steps))
+    marker = "o" if np.size(steps) == 1 else None
+    ax.plot(steps, median, color=tint, linewidth=1.8, label=label, marker=marker)
+    if np.size(steps) > 1:
+        ax.set_xlim(np.min(steps), np.max(steps))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel("environment steps of a seed")
     ax.set_ylabel(quantity)

@@ -42,6 +42,7 @@ def histogram(
     for k, (label, value) in enumerate((marks or {}).items()):
         ax.axvline(value, color=INK, linestyle=strokes[k % 3], linewidth=1.4, label=label)
     ax.set_xlim(edges[0], edges[-1])
+    ax.locator_params(axis="x", nbins=5)
     ax.ticklabel_format(axis="x", useOffset=False)
     ax.set_xlabel(quantity)
     ax.set_ylabel(f"episodes of {ordered.size:,}")

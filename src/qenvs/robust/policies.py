@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from jax import Array
 from qenvs import _checks
 from qenvs.controllers.policy import Policy, load_policy
 from qenvs.envs.base import Environment
-from qenvs.pulses import TOLERANCE, Pulse
+from qenvs.pulses import Pulse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +116,7 @@ def as_policy(env: Environment, policy: Any) -> Batched | Traced:
     if isinstance(policy, Batched):
         return policy
     if isinstance(policy, Pulse):
-        return _open_loop(env, _fitting(policy, env))
+        return _open_loop(env, policy.fitting(env))
     if callable(policy):
         return ClosedLoop(policy, _takes_key(policy), env.action_dim)
     if isinstance(policy, (jax.Array, np.ndarray, list, tuple)):
@@ -131,16 +130,6 @@ def as_policy(env: Environment, policy: Any) -> Batched | Traced:
 def _open_loop(env: Environment, actions: Any) -> OpenLoop:
     actions = _checks.finite("policy", jnp.asarray(actions, jnp.result_type(float)))
     return OpenLoop(_checks.shape("policy", actions, (env.horizon, env.action_dim)))
-
-
-def _fitting(pulse: Pulse, env: Environment) -> np.ndarray:
-    """The actions of a pulse; ValueError unless its intervals are the environment's."""
-    if not math.isclose(pulse.dt, float(env.dt), rel_tol=TOLERANCE):
-        raise ValueError(
-            f"the pulse has intervals of {pulse.dt:g}, this environment of {float(env.dt):g}; "
-            "build the environment with that `dt`, or use pulse.resample"
-        )
-    return pulse.actions
 
 
 def _takes_key(policy: Callable[..., Any]) -> bool:

@@ -19,6 +19,7 @@ from qenvs.envs import truncation
 from qenvs.envs.base import Environment, TimeStep
 from qenvs.wrappers import core
 
+FLOAT32 = np.dtype(np.float32)
 GYMNASIUM_MISSING = "the Gymnasium adapters need the extra qenvs[gym]: pip install 'gymnasium>=1.0'"
 
 
@@ -173,12 +174,15 @@ class CompiledEnv:
 
         Raises:
             ValueError: actions of another shape than (*batch, action_dim).
+            TypeError: actions that are not real numbers.
         """
-        if getattr(actions, "shape", None) != self._shape:
-            actions = np.asarray(actions, np.float32)
-            if actions.shape != self._shape:
-                raise ValueError(f"{self._name} must have shape {self._shape}, got {actions.shape}")
-        self.actions[...] = actions
+        if getattr(actions, "dtype", None) is FLOAT32 and actions.shape == self._shape:
+            self.actions[...] = actions  # twice as fast as a checked copy
+            return
+        actions = np.asarray(actions)
+        if actions.shape != self._shape:
+            raise ValueError(f"{self._name} must have shape {self._shape}, got {actions.shape}")
+        np.copyto(self.actions, actions, "same_kind")
 
     def check_finite(self) -> None:
         """ValueError if an action that is set is NaN or infinite."""

@@ -21,7 +21,10 @@ from qenvs.envs.base import Environment, EnvState, TimeStep
 
 @jax.tree_util.register_pytree_with_keys_class
 class WrappedState:
-    """State of a wrapped environment, an equinox `Module`.
+    """State of a wrapped environment, an equinox `Module` by registration.
+
+    `inner` and `data` are views: an array can be replaced by `equinox.tree_at`, for example
+    `state.data["offset/detuning"]`; a new item in the dict `state.data` changes no state.
 
     Args:
         inner: state of the wrapped environment (an `EnvState` or another `WrappedState`).
@@ -64,7 +67,8 @@ class WrappedState:
     def tree_flatten_with_keys(self) -> tuple[Any, tuple[tuple[str, ...], ...]]:
         """The parts with their names, for JAX."""
         names: list[Any] = [jax.tree_util.GetAttrKey(name) for name in ("inner", "key", "step")]
-        names += [jax.tree_util.DictKey(name) for level in self._levels for name in level]
+        for number, level in enumerate(self._levels):
+            names += [jax.tree_util.DictKey((number, name)) for name in level]
         return tuple(zip(names, self._parts, strict=True)), self._levels
 
     @classmethod
@@ -118,7 +122,10 @@ class WrappedState:
         return core.step if step is None else step
 
     def __repr__(self) -> str:
-        return f"WrappedState({self.inner}, {self.key}, {self.step}, {self.data})"
+        core, key, step, *values = self._parts
+        left = iter(values)
+        levels = [dict(zip(names, left, strict=False)) for names in self._levels]
+        return f"WrappedState({core}, key={key}, step={step}, data from the inside out: {levels})"
 
     @property
     def base(self) -> EnvState:
