@@ -30,6 +30,8 @@ CZ = np.diag([1, 1, 1, -1]).astype(complex)
 ISWAP = np.array([[1, 0, 0, 0], [0, 0, 1j, 0], [0, 1j, 0, 0], [0, 0, 0, 1]])
 SQRT_ISWAP = np.eye(4, dtype=complex)
 SQRT_ISWAP[1:3, 1:3] = np.array([[1, 1j], [1j, 1]]) / math.sqrt(2)
+for _gate in (X, Y, Z, H, S, T, SX, CNOT, CZ, ISWAP, SQRT_ISWAP):
+    _gate.setflags(write=False)  # shared by all who import it
 
 
 def rotation(generator: np.ndarray, theta: Any) -> Any:

@@ -59,7 +59,7 @@ def register(
     summary: str = "",
     reference: str | Factory | None = None,
 ) -> TaskSpec:
-    """Name a task.
+    """Name a task; the same entry point may be registered again, with another summary.
 
     Args:
         id: name of the form `namespace/Name-v0`.
@@ -72,8 +72,9 @@ def register(
         ValueError: the id is taken by another entry point.
     """
     spec = TaskSpec(id, entry_point, summary, reference)
-    if registry.setdefault(id, spec).entry_point != entry_point:
+    if id in registry and registry[id].entry_point != entry_point:
         raise ValueError(f"task {id!r} is registered already; choose another id or version")
+    registry[id] = spec
     _register_with_gymnasium(id)
     return spec
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,13 +84,9 @@ class Evaluator(Generic[P]):
 
         The actor acts by `act`, in evaluation mode (no dropout) and without gradients.
         """
-        training = actor.training
-        actor.eval()
-        try:
+        with _evaluating(actor):
             collector = EpisodeCollector(self.env, lambda obs: Action(actor.act(obs)))
             episodes = collector.collect(self.n_episodes)
-        finally:
-            actor.train(training)
         return torch.tensor([episode.cumulated_reward for episode in episodes])
 
     def run_if_needed(self, steps: int, actor: P) -> EvalResult | None:
@@ -124,7 +122,7 @@ class Evaluator(Generic[P]):
 
     def visualize_best(self, max_frames: int = 1000) -> Frames:
         """Return the last images of an episode of the best actor; a notebook plays them."""
-        return episode_frames(self.env, self.best_actor.act, max_frames)
+        return self._frames(self.best_actor, max_frames)
 
     def record_video(
         self, path: str | Path, actor: P | None = None, max_frames: int = 1000
@@ -134,4 +132,19 @@ class Evaluator(Generic[P]):
         It holds the last `max_frames` images.
         """
         chosen = self.best_actor if actor is None else actor
-        return episode_frames(self.env, chosen.act, max_frames).save(path)
+        return self._frames(chosen, max_frames).save(path)
+
+    def _frames(self, actor: P, max_frames: int) -> Frames:
+        with _evaluating(actor):
+            return episode_frames(self.env, actor.act, max_frames)
+
+
+@contextmanager
+def _evaluating(actor: Actor[Any]) -> Iterator[None]:
+    """Evaluation mode (no dropout), and afterwards the mode from before."""
+    training = actor.training
+    actor.eval()
+    try:
+        yield
+    finally:
+        actor.train(training)

@@ -197,3 +197,9 @@ def test_gradients_of_a_gate_match_central_differences():
     assert np.allclose(gradient, numeric, atol=2e-3)
     batch = jax.jit(jax.vmap(jax.grad(value)))(jnp.stack([pulse, jnp.zeros_like(pulse)]))
     assert np.allclose(batch[0], gradient, atol=1e-5) and np.isfinite(batch).all()
+
+
+def test_shared_operators_cannot_be_changed():
+    for shared in (gates.X, gates.SQRT_ISWAP, Transmon().control_operators()[0]):
+        with pytest.raises(ValueError, match="read-only"):
+            shared[0, 0] = 5

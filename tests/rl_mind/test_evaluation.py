@@ -92,10 +92,15 @@ def test_how_many_episodes(same_step, n_episodes, expected):
 
 
 class Still(Actor[Action]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes: list[bool] = []
+
     def forward(self, obs: Observation) -> Action:
         return Action(self.act(obs))
 
     def act(self, obs: Observation) -> Tensor:
+        self.modes.append(self.training)
         return torch.zeros(len(obs)).long()
 
 
@@ -128,7 +133,9 @@ def test_video_of_the_best_actor_or_of_another(tmp_path):
     image = pytest.importorskip("PIL.Image")
     evaluator = Evaluator(VecEnv("toy/Counter-v0", 2, horizons=(5,)), every=1)
     evaluator.run_if_needed(1, Still())
+    evaluator.best_actor.train()
     assert len(evaluator.visualize_best()) == 6  # the first image and one per step
+    assert evaluator.best_actor.training and not any(evaluator.best_actor.modes)
     assert len(evaluator.visualize_best(max_frames=2)) == 2
     for actor in (None, Still()):
         path = evaluator.record_video(tmp_path / "new" / "episode.gif", actor)

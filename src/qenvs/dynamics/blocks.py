@@ -15,7 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
-from qenvs.dynamics.coordinates import StateCoordinates, apply_known, reachable
+from qenvs.dynamics.coordinates import (
+    StateCoordinates,
+    apply_known,
+    reachable,
+    without_rounding,
+)
 from qenvs.dynamics.exponential import Generator
 from qenvs.observables import is_ket
 
@@ -80,7 +85,7 @@ class BlockCoordinates(StateCoordinates):
         entries, basis = self.entry_basis
         maps = [_commutator(h, entries, self.dimension) for h in hamiltonians]
         maps += [_dissipator(jump, entries, self.dimension) for jump in jumps]
-        return [_significant((basis.conj().T @ m @ basis).real) for m in maps]
+        return [without_rounding((basis.conj().T @ m @ basis).real) for m in maps]
 
     @functools.cached_property
     def entry_basis(self) -> tuple[np.ndarray, sp.csr_array]:
@@ -247,12 +252,3 @@ def _two_sided(left: Any, right: Any, entries: np.ndarray, d: int) -> sp.csr_arr
     inside = entries[to] == codes
     size = entries.size, entries.size
     return sp.csr_array(sp.coo_array((values[inside], (to[inside], origin[inside])), size))
-
-
-def _significant(matrix: sp.csr_array) -> sp.csr_array:
-    """Without the entries that are rounding errors, so that the sparsity is the true structure."""
-    matrix = sp.csr_array(matrix)
-    scale = abs(matrix.data).max(initial=0.0)
-    matrix.data[abs(matrix.data) <= 1e-14 * scale] = 0.0
-    matrix.eliminate_zeros()
-    return matrix

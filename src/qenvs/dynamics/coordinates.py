@@ -47,7 +47,7 @@ def hermitian_basis(d: int) -> sp.csr_array:
 def real_superoperator(superoperator: Any) -> sp.csr_array:
     """The real d^2 x d^2 form of a Hermiticity-preserving map in column stacking."""
     basis = hermitian_basis(round(superoperator.shape[0] ** 0.5))
-    return _clean((basis.conj().T @ superoperator @ basis).real)
+    return without_rounding((basis.conj().T @ superoperator @ basis).real)
 
 
 def liouvillian(hamiltonian: np.ndarray) -> sp.csr_array:
@@ -63,7 +63,7 @@ def dissipator(jump: np.ndarray) -> sp.csr_array:
     return sp.csr_array(sp.kron(op.conj(), op) - (sp.kron(one, rate) + sp.kron(rate.T, one)) / 2)
 
 
-def _clean(matrix: sp.csr_array) -> sp.csr_array:
+def without_rounding(matrix: sp.csr_array) -> sp.csr_array:
     """Without the entries that are rounding errors, so that the sparsity is the true structure."""
     matrix = sp.csr_array(matrix)
     scale = abs(matrix.data).max(initial=0.0)

@@ -30,27 +30,32 @@ NS_PER_US = 1000.0
 @cache
 def lowering(levels: int) -> np.ndarray:
     """a: sqrt(n) |n-1><n| on the lowest levels."""
-    return np.diag(np.sqrt(np.arange(1.0, levels)), k=1).astype(complex)
+    return _shared(np.diag(np.sqrt(np.arange(1.0, levels)), k=1).astype(complex))
 
 
 @cache
 def occupation(levels: int) -> np.ndarray:
     """n = a'a."""
-    return np.diag(np.arange(levels)).astype(complex)
+    return _shared(np.diag(np.arange(levels)).astype(complex))
 
 
 @cache
 def anharmonic(levels: int) -> np.ndarray:
     """n (n - 1) / 2."""
     n = np.arange(levels)
-    return np.diag(n * (n - 1) / 2).astype(complex)
+    return _shared(np.diag(n * (n - 1) / 2).astype(complex))
 
 
 @cache
 def quadratures(levels: int) -> tuple[np.ndarray, np.ndarray]:
     """(a + a')/2 and i(a' - a)/2: sigma_x/2 and sigma_y/2 on the lowest two levels."""
     a = lowering(levels)
-    return (a + a.T) / 2, 1j * (a.T - a) / 2
+    return _shared((a + a.T) / 2), _shared(1j * (a.T - a) / 2)
+
+
+def _shared(operator: np.ndarray) -> np.ndarray:
+    operator.setflags(write=False)  # every model with so many levels has this one
+    return operator
 
 
 def as_levels(levels: Any) -> int:
