@@ -186,6 +186,8 @@ def test_make_vec_of_single_environments():
 def test_make_vec_refuses_unknown_arguments():
     with pytest.raises(TypeError, match="'detunning'; did you mean 'detuning'"):
         gymnasium.make_vec(TASK, num_envs=2, detunning=0.1)
+    with pytest.raises(ValueError, match="does not render, got render_mode='rgb_array'"):
+        gymnasium.make_vec(TASK, num_envs=2, render_mode="rgb_array")
 
 
 def test_make_vec_in_a_fresh_process():

@@ -65,7 +65,7 @@ BAD = {
         qubit,
         ("expectations",),
         {},
-        "'energy' and 'p1' are the same operator.*observables=",
+        "'energy' and 'p1' are the same operator.*observables=\\['p1'\\].*--observables p1",
     ),
     "diagnostics": (spins, ("state", None, 1), {}, "`diagnostics` must be True or False"),
     "nested": (lambda: ObservationModel(spins()), (), {}, "inside another"),

@@ -423,3 +423,12 @@ def test_a_saved_policy_comes_back_with_its_task(tmp_path):
     (tmp_path / "other").write_text(json.dumps({"kind": "pulse"}))
     with pytest.raises(ValueError, match="must be a policy file"):
         load_policy(tmp_path / "other")
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.9, 0.999])
+def test_a_damaged_file_is_named(tmp_path, kept):
+    path, tree = tmp_path / "run.eqx", {"a": jnp.arange(1000.0), "b": jnp.ones(3)}
+    storage.write(path, {"kind": "checkpoint"}, tree)
+    path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
+    with pytest.raises(ValueError, match=r"run\.eqx is damaged .* remove it"):
+        storage.read_tree(path, tree)

@@ -36,7 +36,17 @@ def read_header(path: str | Path, kind: str) -> dict[str, Any]:
 
 
 def read_tree(path: str | Path, like: Any) -> Any:
-    """The tree of a file; `like` has its structure, shapes and dtypes."""
+    """The tree of a file; `like` has its structure, shapes and dtypes.
+
+    Raises:
+        ValueError: the arrays cannot be read, or are others.
+    """
     with Path(path).open("rb") as file:
         file.readline()
-        return eqx.tree_deserialise_leaves(file, like)
+        try:
+            return eqx.tree_deserialise_leaves(file, like)
+        except (EOFError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"{path} is damaged ({reason}); remove it, or put a copy in its place"
+            ) from None

@@ -152,7 +152,9 @@ def _refuse_duplicates(names: Sequence[str], spectra: Sequence[Spectrum]) -> Non
         for i in range(j):
             gap = spectrum.operator - spectra[i].operator
             if np.abs(gap).max() <= DUPLICATE_TOL and np.linalg.norm(gap, 2) <= DUPLICATE_TOL:
+                chosen = [name for name in names if name != names[i]]
                 raise ValueError(
                     f"observables {names[i]!r} and {names[j]!r} are the same operator and would be "
-                    "measured twice; choose with observables=[...]"
+                    f"measured twice; choose, for example observables={chosen} (on the command "
+                    f"line --observables {','.join(chosen)})"
                 )

@@ -275,9 +275,15 @@ def make_vector_env(
     max_episode_steps: int | None = None,
     normalize_observation: bool = False,
     dict_observation: bool = False,
+    render_mode: str | None = None,
     **kwargs: Any,
 ) -> GymnasiumVectorEnv:
     """The entry point behind `gymnasium.make_vec`: task kwargs go to `qenvs.make`."""
+    if render_mode is not None:
+        raise ValueError(
+            f"a GymnasiumVectorEnv does not render, got render_mode={render_mode!r}; render one "
+            "environment: gymnasium.make(..., render_mode='rgb_array')"
+        )
     return GymnasiumVectorEnv(
         make(task, **kwargs),
         num_envs,
