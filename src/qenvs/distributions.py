@@ -28,7 +28,14 @@ float64, where its uniform argument ends."""
 
 
 def check_strength(strength: Any) -> float:
-    """`strength` as a float; ValueError unless it is finite and >= 0."""
+    """`strength` as a float; ValueError unless it is finite and >= 0.
+
+    TypeError for what is no number, or not known while tracing.
+    """
+    if not _checks.is_concrete(strength):
+        raise TypeError(
+            "`strength` must be known while tracing: close over it, or name it in `static_argnames`"
+        )
     return float(_checks.non_negative("strength", _number("strength", strength)))
 
 
@@ -71,7 +78,9 @@ class Distribution(abc.ABC):
             strength: factor of the configured width.
         """
         low, high = (float(nominal) + offset for offset in self.offset_range(strength))
-        if low < support[0] or high > support[1]:
+        largest = max(abs(end) for end in (float(nominal), low, high) if math.isfinite(end))
+        rounding = 4 * float(np.finfo(float).eps) * largest  # of ends that meet the support
+        if low < support[0] - rounding or high > support[1] + rounding:
             raise ValueError(
                 f"`{name}` must stay in [{support[0]}, {support[1]}], but {self} at strength "
                 f"{strength:g} reaches [{low:.10g}, {high:.10g}]; lower the width or the strength, "

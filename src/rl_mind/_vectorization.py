@@ -39,7 +39,8 @@ class Recipe:
     env_kwargs: dict[str, Any]
 
     def build(self, mode: VectorizationMode) -> Vectorized:
-        """Build in `mode`; `auto` is the vector entry point if that means the same environment.
+        """Build in `mode`; `auto` is the vector entry point if that means the same environment and
+        nothing is to be rendered.
 
         Raises ValueError for an unknown id or mode, or a vector entry point that cannot do what
         is asked.
@@ -51,6 +52,9 @@ class Recipe:
         spec = find_spec(self.env_name)
         if mode == "sync":
             return Vectorized(self._sync(), "sync", "asked for")
+        renders = self.env_kwargs.get("render_mode") is not None
+        if mode == "auto" and renders:
+            return Vectorized(self._sync(), "sync", "separate environments render")
         native = self._native(spec)
         if isinstance(native, VectorEnv):
             reason = "asked for" if mode == "vector_entry_point" else "its vector entry point fits"

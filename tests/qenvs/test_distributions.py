@@ -110,6 +110,8 @@ def test_check_strength():
             for method in (distribution.mean, distribution.stddev, distribution.offset_range):
                 with pytest.raises(ValueError, match="`strength`"):
                     method(bad)
+    with pytest.raises(TypeError, match="`strength` must be known while tracing"):
+        jax.jit(EACH[0].sample)(jax.random.PRNGKey(0), 0.5)
     with pytest.raises(ValueError, match=r"std \* strength"):
         Normal(1e300).stddev(1e300)
 
@@ -299,3 +301,21 @@ def test_ornstein_uhlenbeck_is_exact_for_every_interval(dt):
     for i, j in itertools.combinations(range(4), 2):
         measured = np.corrcoef(values[i], values[j])[0, 1]
         assert measured == pytest.approx(math.exp(-0.8 * dt * (j - i)), abs=0.02)
+
+
+@pytest.mark.claims("W-DI-13", "W-DI-17")
+@pytest.mark.parametrize(
+    ("nominal", "half_width", "strength", "support"),
+    [
+        (-0.3, 0.1, 3, (-1, 0)),
+        (0.3, 0.1, 1, (0.2, 1)),
+        (1.2, 0.3, 1, (0.9, 1.5)),
+        (0, 1, 1, (-1, 1)),
+    ],
+)
+def test_a_range_may_end_where_its_support_does(nominal, half_width, strength, support):
+    """In float64 -0.3 + 3 * 0.1 is above 0 and 0.3 - 0.1 below 0.2."""
+    Uniform(half_width).check_support("p", nominal, support, strength)
+    for factor in (1 + 1e-12, 2):
+        with pytest.raises(ValueError, match="`p` must stay in"):
+            Uniform(half_width).check_support("p", nominal, support, strength * factor)

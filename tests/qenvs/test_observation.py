@@ -258,6 +258,22 @@ def test_info_of_the_partial_modes_holds_costs_only(mode):
     assert info_names(outside) == set(COST_INFO_KEYS)
 
 
+@pytest.mark.claims("W-IB-1", "W-IB-2")
+@pytest.mark.parametrize(
+    ("task", "options", "modes"),
+    [
+        ("battery/TwoLevel-v0", {"reward": "ergotropy", "gamma1": 0.1}, ("time",)),
+        ("battery/Dicke-v0", {"n_cells": 2, "reward": "ergotropy"}, PARTIAL),
+        ("transfer/LambdaSTIRAP-v0", {}, ("expectations", "time")),
+        ("transmon/XGate-v0", {}, ("time",)),
+    ],
+)
+def test_no_figure_of_merit_of_any_task_is_in_the_info(task, options, modes):
+    base = qenvs.make(task, **options)
+    for mode in modes:
+        assert info_names(ObservationModel(base, mode)) == {"shots_used"}
+
+
 @pytest.mark.claims("W-OA-15", "W-Q28", "W-SH-7")
 def test_the_cost_of_an_observation_counts_every_observable():
     for arguments, cost in (

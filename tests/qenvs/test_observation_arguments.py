@@ -144,7 +144,7 @@ def test_correlators_with_the_name_of_an_observable_are_refused():
 # --- tolerances ---
 
 
-@pytest.mark.claims("W-OA-19", "W-OA-17", "W-Q34", "W-Q35")
+@pytest.mark.claims("W-OA-19", "W-SH-2", "W-OA-17", "W-Q34", "W-Q35")
 @pytest.mark.parametrize("scale", [0.1, 1.0, 100.0])
 def test_eigenvalues_that_are_close_are_one_outcome(scale):
     assert DEGENERACY_RTOL == 1e-10

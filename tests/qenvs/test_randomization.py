@@ -84,6 +84,9 @@ def test_the_offset_comes_from_its_own_leaf_and_the_key_goes_on():
     assert state.data["offset/detuning"] == DETUNING["detuning"].sample(leaf, dtype=jnp.float32)
     outer, _ = Wrapper(env).reset(KEY)
     assert np.array_equal(outer.key, KEY) and np.array_equal(outer.inner.key, KEY)
+    erring = ControlErrors(env.unwrapped, Normal(0.1))
+    for around in (ParameterRandomization(erring, DETUNING), ObservationModel(erring, "time")):
+        assert around.reset(KEY)[0].inner.data == erring.reset(KEY)[0].data
     assert keys.name_tag("detuning") == 0xFDDBF04F
 
 

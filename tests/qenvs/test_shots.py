@@ -125,10 +125,11 @@ def test_every_outcome_draws_from_its_own_key():
     z = (np.asarray(first[:, 1]) - conditional.mean()) / conditional.std()
     assert abs(z.mean()) < 0.08 and z.std() == pytest.approx(1, abs=0.05)
     assert abs(np.corrcoef(first[:, 0], z)[0, 1]) < 0.08
-    second_key = jax.random.split(KEY, 3)[1]
-    drawn = binomial(second_key, jnp.float32(50), jnp.float32(0.3), jnp.float32(0.7), 50)
-    counts = outcome_counts(KEY, jnp.array([0.0, 0.3, 0.7]), 50)
-    assert counts.tolist() == [0, drawn, 50 - drawn]
+    for position, own_key in enumerate(jax.random.split(KEY, 4)[:3]):
+        drawn = binomial(own_key, jnp.float32(50), jnp.float32(0.3), jnp.float32(0.7), 50)
+        probabilities = np.eye(4)[position] * 0.3 + np.eye(4)[3] * 0.7
+        counts = outcome_counts(KEY, jnp.asarray(probabilities, jnp.float32), 50)
+        assert (counts[position], counts[3]) == (drawn, 50 - drawn)
 
 
 @pytest.mark.claims("W-SH-2", "W-OC-3")

@@ -159,6 +159,13 @@ def test_gym_unwrapped_reaches_the_sub_environments():
 
 
 @pytest.mark.claims("V-PR-2")
+def test_what_renders_has_sub_environments():
+    vec = VecEnv("CartPole-v1", 2, render_mode="rgb_array")
+    vec.reset()
+    images = [env.render() for env in vec.gym_unwrapped]
+    assert vec.vectorization_mode == "sync" and all(np.ndim(image) == 3 for image in images)
+
+
 def test_gym_unwrapped_of_a_batched_environment_says_why_not():
     with pytest.raises(TypeError, match=r"one batched environment.*vectorization_mode='sync'"):
         _ = VecEnv("toy/Batched-v0", 2).gym_unwrapped

@@ -238,7 +238,11 @@ def layers(env: Environment) -> Iterator[Environment]:
 
 
 class EpisodeStatistics(Wrapper):
-    """Adds `episode_return` and `episode_length` so far to the info of every step."""
+    """Adds `episode_return` and `episode_length` so far to the info of every step.
+
+    The return is an exact value: around an `ObservationModel` it shows in the info what the model
+    hides there, for evaluation and not for a policy.
+    """
 
     def reset(self, key: Array) -> tuple[WrappedState, TimeStep]:
         inner, timestep = self.env.reset(key)
