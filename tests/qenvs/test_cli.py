@@ -308,7 +308,7 @@ def test_an_interrupted_search_says_how_to_go_on(qenvs_command, monkeypatch):
     assert (code, out) == (130, "")
     resume = err.split("To go on: qenvs ")[1].split()
     assert resume[:2] == ["optimize", TASK]
-    assert resume[-2:] == ["--set", "horizon=8"]
+    assert resume[4:] == "--set horizon=8 --output runs --max-iterations 1000".split()
     assert pulses.load(resume[3]).actions.shape == (8, 1)
 
 

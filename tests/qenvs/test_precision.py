@@ -64,7 +64,8 @@ RANDOM = {
 
 def rough_products(function, *args):
     """Matrix products of the program that are not in full precision."""
-    text = jax.jit(function).lower(*args).as_text()
+    with jax.default_matmul_precision("default"):  # dynamiqs sets "highest" where it is imported
+        text = jax.jit(function).lower(*args).as_text()
     products = [line for line in text.splitlines() if "dot_general" in line]
     return [line for line in products if "HIGHEST" not in line]
 
