@@ -97,7 +97,7 @@ class Pulse:
             ValueError: another interval, or another unit where both state one.
         """
         for name in ("time_unit", "amplitude_unit"):
-            own, other = getattr(self, name), getattr(env.model, name)
+            own, other = getattr(self, name), getattr(getattr(env, "model", None), name, "")
             if own and other and own != other:
                 raise ValueError(
                     f"the pulse has the {name} {own!r}, this environment {other!r}; convert its "

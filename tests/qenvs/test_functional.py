@@ -418,5 +418,7 @@ def test_the_first_qstate_adds_no_trace():
 
 def test_a_complex_action_is_refused(env):
     state, _ = env.reset(KEY)
-    with pytest.raises(TypeError, match="`action` must be real, got complex64; use one control"):
-        env.step(state, np.array([1 + 1j]))
+    erring = ControlErrors(env, Normal(0.1))
+    for wrapped, start in ((env, state), (erring, erring.reset(KEY)[0])):
+        with pytest.raises(TypeError, match="`action` must be real, got complex64; use"):
+            wrapped.step(start, np.array([1 + 1j]))

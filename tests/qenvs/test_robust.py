@@ -385,6 +385,11 @@ def test_a_policy_that_does_not_fit_is_explained(policy, error, message):
         evaluate(policy)
 
 
+def test_a_pulse_plays_in_an_environment_without_a_model():
+    pulse = pulses.Pulse(np.zeros((6, 1)), Countdown().dt, ("u",), "s", "V", "commanded")
+    assert evaluate(pulse, n=3, env=Countdown()).quantity == "return"
+
+
 def test_a_pulse_with_other_intervals_is_refused():
     pulse = pulses.from_actions(qenvs.make(TASK, dt=0.2), RAMP, "commanded")
     with pytest.raises(ValueError, match=r"intervals of 0\.2, this environment of 0\.1"):

@@ -182,7 +182,12 @@ class CompiledEnv:
         actions = np.asarray(actions)
         if actions.shape != self._shape:
             raise ValueError(f"{self._name} must have shape {self._shape}, got {actions.shape}")
-        np.copyto(self.actions, actions, "same_kind")
+        if not np.can_cast(actions.dtype, FLOAT32, "same_kind"):
+            raise TypeError(
+                f"{self._name} must be real numbers, got the dtype {actions.dtype}; "
+                "use one control per quadrature, and no text or None"
+            )
+        self.actions[...] = actions
 
     def check_finite(self) -> None:
         """ValueError if an action that is set is NaN or infinite."""

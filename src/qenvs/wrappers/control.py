@@ -121,7 +121,7 @@ class ControlErrors(Wrapper):
         return state, _with_fraction(timestep, jnp.zeros((), jnp.float32))
 
     def step(self, state: WrappedState, action: Array) -> tuple[WrappedState, TimeStep]:
-        action = _checks.shape("action", jnp.asarray(action), (self.action_dim,))
+        action = _checks.shape("action", _checks.real("action", action), (self.action_dim,))
         applied, fraction = apart(self.applied_action)(state, action)
         inner, timestep = apart(self.env.step)(state.inner, applied)
         data = dict(state.data)
