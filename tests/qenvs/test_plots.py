@@ -200,3 +200,12 @@ def test_figures_leave_the_state_of_pyplot_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_one_update_is_a_point_and_equal_values_have_few_ticks(recwarn):
+    figure, (left, right) = plots.figure(1, 2)
+    plots.learning_curve(left, [100], [[0.5], [0.7]])
+    plots.histogram(right, np.full(10, 0.99643917))
+    figure.canvas.draw()
+    assert not [w for w in recwarn if "identical" in str(w.message)]
+    assert left.get_lines()[-1].get_marker() == "o" and len(right.get_xticks()) <= 7
