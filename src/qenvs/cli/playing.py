@@ -95,9 +95,7 @@ def _replayed(path: Path, task: str, settings: dict[str, Any]) -> tuple[Any, Any
     own = pulse.task_kwargs if pulse.task == task else {}
     grid = {"horizon": len(pulse.actions), "dt": pulse.dt}
     env = options.make(task, {**own, **grid, **settings})
-    shape = (env.horizon, env.action_dim)
-    if pulse.actions.shape != shape:
-        raise ValueError(
-            f"{path} holds actions of shape {pulse.actions.shape}, this task takes {shape}"
-        )
-    return env, jnp.asarray(pulse.fitting(env))
+    actions, shape = pulse.fitting(env), (env.horizon, env.action_dim)
+    if actions.shape != shape:
+        raise ValueError(f"{path} holds actions of shape {actions.shape}, this task takes {shape}")
+    return env, jnp.asarray(actions)
